@@ -1,0 +1,62 @@
+# Everything that is done to this project is a target here; `make help` lists them.
+
+PYTHON ?= python3
+# Every Emacs to test with, as a list of commands.
+EMACSEN ?= emacs
+export EMACSEN
+
+BIN := .venv/bin
+SOURCES := $(shell find duet_rpc -name '*.py') elisp/duet-rpc.el pyproject.toml
+
+.PHONY: help run test lint pyz bench clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
+	@$(BIN)/python examples/six_calls.py dist/duet-rpc.pyz
+
+test: dist/duet-rpc.pyz build/tools ## set up, then run all tests
+	$(BIN)/python -m pytest
+
+lint: .venv/ready ## ruff, mypy, and for the elisp byte-compiler, checkdoc, package-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+pyz: dist/duet-rpc.pyz ## build dist/duet-rpc.pyz and dist/duet-rpc.el
+
+bench: dist/duet-rpc.pyz ## measure, beside the leanest loop that Python can do
+	$(BIN)/python -m bench
+
+clean: ## remove everything that was made
+	rm -rf .venv build dist tests/node/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+dist/duet-rpc.pyz: .venv/ready $(SOURCES)
+	@$(BIN)/python -m duet_rpc.pyz.build
+
+# Debian keeps venv in a package of its own.
+.venv/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || \
+	  { echo "duet-rpc needs Python 3.9 or later; name one: make PYTHON=python3.12" >&2; exit 1; }
+	@rm -rf .venv; $(PYTHON) -m venv .venv || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
+	  apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv .venv; } || \
+	  { echo "$(PYTHON) -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# What the tests need beside Python: Emacs, and Node.js for a client that others wrote.
+build/tools: tests/node/package.json
+	@mkdir -p build
+	@need=; for e in $(EMACSEN); do command -v $$e > /dev/null || need="$$need emacs-nox"; done; \
+	command -v npm > /dev/null || need="$$need nodejs npm"; \
+	if [ -n "$$need" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$need; \
+	elif [ -n "$$need" ]; then \
+	  echo "NOT FOUND:$$need. THE TESTS THAT NEED THEM ARE SKIPPED." >&2; fi
+	@if command -v npm > /dev/null; then \
+	  cd tests/node && npm install --silent --no-package-lock --no-audit --no-fund; fi
+	@if [ "$$CI" = true ] || { command -v npm && command -v emacs; } > /dev/null; then touch $@; fi

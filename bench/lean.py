@@ -1,0 +1,25 @@
+"""The leanest Python loop that can answer: the limit that the daemon is measured against.
+
+It checks nothing. Run it as `python -I -S bench/lean.py`.
+"""
+
+import json
+import os
+
+buffer = b""
+while True:
+    piece = os.read(0, 65536)
+    if not piece:
+        break
+    buffer += piece
+    while True:
+        head, blank, rest = buffer.partition(b"\r\n\r\n")
+        if not blank:
+            break
+        length = int(head[15:])
+        if len(rest) < length:
+            break
+        request = json.loads(rest[:length])
+        buffer = rest[length:]
+        reply = b'{"jsonrpc":"2.0","id":%d,"result":{"version":"0.1.0"}}' % request["id"]
+        os.write(1, b"Content-Length: %d\r\n\r\n%b" % (len(reply), reply))

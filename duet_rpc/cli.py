@@ -1,0 +1,156 @@
+"""Words on the command line, turned into one call.
+
+Written by hand because `argparse` alone would double the time to the daemon's first
+reply. The tables below are all there is: help and parser read the same ones.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from duet_rpc import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from duet_rpc.config import Config
+
+COMMANDS = {
+    "rpc": "serve JSON-RPC 2.0 on stdin and stdout; this is what Emacs starts",
+    "version": "print the version",
+}
+
+OPTIONS = {
+    "--log-level LEVEL": "debug, info, warn or error",
+    "--no-color": "no colour in what a terminal shows",
+    "--version": "print the version",
+    "-h, --help": "print this help",
+}
+
+VARIABLES = {
+    "DUET_RPC_LOG": "log to this file instead of stderr",
+    "DUET_RPC_CONFIG": "read this configuration file and no other",
+    "NO_COLOR": "no colour, where not empty",
+}
+
+USAGE = "usage: duet-rpc [OPTION…] COMMAND"
+
+
+class UsageError(Exception):
+    """The words make no sense; its text says which."""
+
+
+class Words:
+    """What the command line said."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.command: str | None = None
+        self.log_level: str | None = None
+        self.no_color = False
+        self.help = False
+        rest = iter(arguments)
+        for word in rest:
+            name, equals, value = word.partition("=")
+            if name == "--log-level":
+                level = value if equals else next(rest, None)
+                if level is None:
+                    raise UsageError("--log-level needs a level: debug, info, warn or error")
+                self.log_level = check_level(level)
+            elif word == "--no-color":
+                self.no_color = True
+            elif word in ("-h", "--help"):
+                self.help = True
+            elif word == "--version":
+                self.command = "version"
+            elif word.startswith("-") and len(word) > 1:
+                raise UsageError(f"no such option: {word}")
+            elif self.command is not None:
+                raise UsageError(f"one word too many: {word}")
+            elif word not in COMMANDS:
+                raise UsageError(f"no such command: {word}")
+            else:
+                self.command = word
+
+
+def check_level(level: str) -> str:
+    """Return a level in lower case."""
+    from duet_rpc.log import LEVELS
+
+    if level.lower() not in LEVELS:
+        raise UsageError(f"no such log level: {level} (there are {', '.join(LEVELS)})")
+    return level.lower()
+
+
+def help_text() -> str:
+    """Write the help from the tables."""
+    lines = [
+        "duet-rpc lets you write an Emacs command in Python.",
+        "",
+        USAGE,
+    ]
+    for title, table in (
+        ("commands", COMMANDS),
+        ("options (before or after the command)", OPTIONS),
+        ("environment", VARIABLES),
+    ):
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<20} {what}" for name, what in table.items()]
+    return "\n".join(lines)
+
+
+def main() -> NoReturn:
+    """Run the program."""
+    try:
+        words = Words(sys.argv[1:])
+        if words.command == "rpc" and not words.help:
+            run_rpc(words)
+        print(__version__ if words.command == "version" and not words.help else help_text())
+        sys.stdout.flush()
+        code = 0
+    except UsageError as error:
+        print(f"duet-rpc: {error}\n{USAGE}\nTry `duet-rpc --help`.", file=sys.stderr)
+        code = 2
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:
+        # `duet-rpc --help | head -1`: the reader has what it wanted.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 1
+    sys.exit(code)
+
+
+def run_rpc(words: Words) -> None:
+    """Serve on stdin and stdout; does not return unless the configuration is wrong."""
+    from duet_rpc.server.stdio import claim
+
+    descriptors = claim()
+
+    from duet_rpc.log import Log
+    from duet_rpc.server.daemon import serve
+
+    config = load_config()
+    level = words.log_level or config.log_level or "info"
+    color = (
+        not words.no_color
+        and config.color
+        and not os.environ.get("NO_COLOR")
+        and os.isatty(2)
+    )
+    serve(descriptors, Log(level, os.environ.get("DUET_RPC_LOG"), color))
+
+
+def load_config() -> Config:
+    """Read the configuration files, where there are any."""
+    from duet_rpc.config import ConfigError, load
+
+    try:
+        directory = os.getcwd()
+    except OSError:  # it was removed under us
+        directory = None
+    try:
+        return load(os.environ, directory)
+    except ConfigError as error:
+        print(f"duet-rpc: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""What can be called. Methods know no wire."""

@@ -1,0 +1,261 @@
+"""Bytes to frames and back, without I/O.
+
+The decoder is fed pieces as they arrive and asked for what they add up to: a frame (its
+body, as bytes), a `Fault`, or None for "need more". It never raises, and the same bytes
+give the same answers however they were cut.
+
+What makes it more than a loop is that a fault does not end the connection. After a fault
+whose frame has no known end the decoder is *lost*: it drops bytes, silently, up to the
+next line that holds `Content-Length:`. In valid JSON that text can only stand inside a
+string, and a string closes with a quote before its line ends; so a `Content-Length:`
+with no quote between it and the line's end is a header and never a piece of a body.
+"""
+
+from __future__ import annotations
+
+from duet_rpc.protocol.errors import (
+    BAD_CHARSET,
+    HEADER_TOO_LARGE,
+    INVALID_REQUEST,
+    OVERSIZE,
+    PARSE_ERROR,
+    UNSUPPORTED_CONTENT_TYPE,
+    Fault,
+)
+from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX
+
+LENGTH = b"content-length"
+TYPE = b"content-type"
+MARK = LENGTH + b":"
+MEDIA_TYPE = b"application/vscode-jsonrpc"
+CHARSETS = (b"utf-8", b"utf8")
+
+# The search of a lost decoder goes through the buffer in windows, so that finding the
+# next header costs what lies before it and not what lies behind it.
+WINDOW = 8 * HEADER_MAX
+
+NOT_IN_NAME = frozenset(b'"(),/:;<=>?@[\\]{} \t') | frozenset(range(32)) | frozenset(range(127, 256))
+DIGITS_MAX = len(str(BODY_MAX))
+
+
+def encode(body: bytes) -> bytes:
+    """One frame. jsonrpc.el wants exactly this header, and nothing else in it."""
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+class ContentLengthDecoder:
+    """LSP's framing: a header section, an empty line, a body of the length it gave."""
+
+    __slots__ = ("_at", "_body", "_buffer", "_head", "_length", "_lost", "_refusal", "_scan")
+
+    def __init__(self) -> None:
+        self._buffer: bytes | bytearray = b""
+        self._at = 0  # where the unread bytes begin: a header line, or the body
+        self._scan = 0  # no line ends between _at and here
+        self._body = 0  # where the body of the last frame handed out began
+        self._lost = False
+        self._begin(0)
+
+    def _begin(self, at: int) -> None:
+        """A header section may begin here."""
+        self._at = self._scan = self._head = at
+        self._length = -1  # what Content-Length said
+        self._refusal: tuple[str, str] | None = None  # what is wrong with Content-Type
+
+    # What the shell calls.
+
+    def feed(self, data: bytes) -> None:
+        """Take one piece of input."""
+        if self._at == len(self._buffer) == self._scan and self._head == self._at:
+            # The usual case, a piece that begins with a frame, is not copied.
+            self._buffer = data
+            self._at = self._scan = self._head = 0
+            return
+        if isinstance(self._buffer, bytes):
+            self._buffer = bytearray(self._buffer)
+        # A header section is counted from its head, so its lines stay until it is whole.
+        gone = self._head if self._head >= 0 else self._at
+        del self._buffer[:gone]
+        self._at -= gone
+        self._scan -= gone
+        self._head -= gone
+        self._buffer += data
+
+    def next(self) -> bytes | bytearray | Fault | None:
+        """Return the next frame or fault, or None where more bytes are needed."""
+        if self._lost and not self._find():
+            return None
+        if self._head >= 0:
+            fault = self._read_header()
+            if fault is not None or self._head >= 0:
+                return fault
+        end = self._at + self._length
+        if end > len(self._buffer):
+            return None
+        self._body = self._at
+        body = self._buffer[self._at : end]
+        refusal = self._refusal
+        self._begin(end)
+        if refusal is None:
+            return body
+        reason, detail = refusal
+        return Fault(INVALID_REQUEST, detail, reason, body)
+
+    def reject(self) -> None:
+        """Take note that the frame just handed out held no JSON.
+
+        Its length may have been wrong: too long, and it swallowed the head of the next
+        frame; too short, and its rest is still to come. Searching from its beginning
+        finds the next frame in both cases.
+        """
+        self._lose(self._body)
+
+    def expire(self) -> None:
+        """Drop the frame that did not arrive in time."""
+        # The rest of a header may yet come and must not complete it; in a body there
+        # may be a whole frame, swallowed by a length that was too long.
+        self._lose(len(self._buffer) if self._head >= 0 else self._at)
+
+    def end(self) -> Fault | None:
+        """Say what the end of input cut off. Frames behind it may follow: ask `next`."""
+        if not self.partial:
+            return None
+        if self._head >= 0:
+            self._lose(len(self._buffer))
+            return Fault(PARSE_ERROR, "input ended inside a header")
+        body = self._buffer[self._at :]
+        self._lose(self._at)
+        return Fault(PARSE_ERROR, "input ended before the announced length", body=body)
+
+    @property
+    def partial(self) -> bool:
+        """True inside a frame, where the rest must come in time."""
+        return not self._lost and (self._head < self._at or self._at < len(self._buffer))
+
+    # Header lines.
+
+    def _read_header(self) -> Fault | None:
+        """Read lines up to the body, where `_head` turns -1; or say what is wrong."""
+        buffer = self._buffer
+        while True:
+            at = self._at
+            newline = buffer.find(b"\n", self._scan)
+            if (newline + 1 or len(buffer)) - self._head > HEADER_MAX:
+                # A line of its own may begin the next frame; the first line can't.
+                self._lose(max(at, self._head + 1))
+                return Fault(
+                    INVALID_REQUEST, f"header larger than {HEADER_MAX} bytes", HEADER_TOO_LARGE
+                )
+            if newline < 0:
+                self._scan = len(buffer)
+                return None
+            self._at = self._scan = newline + 1
+            line = bytes(buffer[at:newline]).strip()
+            if line:
+                fault = self._read_line(line, at, newline)
+                if fault is not None:
+                    return fault
+            elif at == self._head:
+                self._head = self._at  # an empty line between frames
+            else:
+                return self._end_header()
+
+    def _read_line(self, line: bytes, at: int, newline: int) -> Fault | None:
+        name, colon, value = line.partition(b":")
+        name = name.rstrip().lower()
+        if not colon or not name or not NOT_IN_NAME.isdisjoint(name):
+            self._lose(at)
+            return Fault(PARSE_ERROR, "expected a Content-Length header")
+        value = value.strip()
+        if name == LENGTH:
+            if not value.isdigit():
+                self._lose(self._buffer.index(b":", at))
+                return Fault(PARSE_ERROR, "Content-Length is not a number")
+            digits = value.lstrip(b"0") or b"0"
+            # Digits without end are not converted: that would take quadratic time.
+            length = int(digits) if len(digits) <= DIGITS_MAX else BODY_MAX + 1
+            if self._length not in (-1, length):
+                self._lose(newline + 1)
+                return Fault(PARSE_ERROR, "two Content-Length headers differ")
+            self._length = length
+        elif name == TYPE and self._refusal is None:
+            self._refusal = refuse_content_type(value)
+        return None
+
+    def _end_header(self) -> Fault | None:
+        if self._length < 0:
+            self._lose(self._head)
+            return Fault(PARSE_ERROR, "Content-Length is missing")
+        if self._length > BODY_MAX:
+            self._lose(self._at)
+            return Fault(INVALID_REQUEST, f"body larger than {BODY_MAX} bytes", OVERSIZE)
+        self._head = -1
+        return None
+
+    # Losing the frame and finding the next.
+
+    def _lose(self, at: int) -> None:
+        self._begin(at)
+        self._lost = True
+
+    def _find(self) -> bool:
+        """Drop bytes up to the next header that holds Content-Length."""
+        while True:
+            window = bytes(self._buffer[self._at : self._at + WINDOW]).lower()
+            last = self._at + len(window) == len(self._buffer)
+            found, keep = find_header(window)
+            if found >= 0:
+                self._begin(self._at + found)
+                self._lost = False
+                return True
+            self._begin(self._at + keep)
+            if last:
+                return False
+
+
+def find_header(window: bytes) -> tuple[int, int]:
+    """Find a header line in lower-case bytes: where it begins, or -1 and what to keep.
+
+    Of several marks in one line the last counts: what stands before it is the rest of
+    something else.
+    """
+    at = window.find(MARK)
+    while at >= 0:
+        newline = window.find(b"\n", at)
+        mark = window.rfind(MARK, at, newline if newline >= 0 else len(window))
+        end = newline if newline >= 0 else len(window)
+        if end - mark < HEADER_MAX and window.find(b'"', mark, end) < 0:
+            return (mark, mark) if newline >= 0 else (-1, mark)
+        if newline < 0:
+            break
+        at = window.find(MARK, newline)
+    return -1, max(0, len(window) - len(MARK) + 1)
+
+
+def refuse_content_type(value: bytes) -> tuple[str, str] | None:
+    """Say what is wrong with a Content-Type, as (reason, detail)."""
+    media_type, *parameters = split_parameters(value)
+    if media_type.lower() != MEDIA_TYPE:
+        return UNSUPPORTED_CONTENT_TYPE, f"Content-Type must be {MEDIA_TYPE.decode()}"
+    for parameter in parameters:
+        name, _, charset = parameter.partition(b"=")
+        if name.strip().lower() == b"charset":
+            charset = charset.strip()
+            if len(charset) > 1 and charset[:1] == charset[-1:] == b'"':
+                charset = charset[1:-1]
+            if charset.lower() not in CHARSETS:
+                return BAD_CHARSET, "charset must be utf-8"
+    return None
+
+
+def split_parameters(value: bytes) -> list[bytes]:
+    """Split at the semicolons that stand outside quotes."""
+    pieces = [b""]
+    for index, text in enumerate(value.split(b'"')):
+        if index % 2:
+            pieces[-1] += b'"' + text + b'"'
+        else:
+            first, *more = text.split(b";")
+            pieces[-1] += first
+            pieces += more
+    return [piece.strip() for piece in pieces]

@@ -1,0 +1,279 @@
+"""JSON text to messages and back.
+
+A message is one of a closed set: a `Request` (a notification is one without an id), a
+`Response`, or a `Failure` that says what the text was instead. Ids are kept as the JSON
+text they came as, because that is the only form in which `1.0`, `1e400`, `-0` and a
+lone surrogate survive the round trip.
+
+The parser is the C half of `json`, used directly: `import json` brings in `re`, which
+takes longer than all else on the way to the first reply. `re` and the rest of `json`
+are imported where a fault or an unusual value needs them.
+"""
+
+from __future__ import annotations
+
+import sys
+from _json import encode_basestring, encode_basestring_ascii, make_encoder, make_scanner
+
+from duet_rpc.protocol.errors import (
+    BATCH_NOT_SUPPORTED,
+    INVALID_ID_TYPE,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    TITLES,
+    Fault,
+)
+from duet_rpc.protocol.limits import INTEGER_DIGITS_MAX
+
+SPACE = " \t\n\r"
+NULL = "null"
+
+
+class Request:
+    """A call: with an id it wants a reply, without one it is a notification."""
+
+    __slots__ = ("id", "method", "params")
+
+    def __init__(
+        self, method: str, params: dict[str, object] | list[object] | None, id: str | None
+    ) -> None:
+        self.method = method
+        self.params = params
+        self.id = id
+
+
+class Response:
+    """An answer to a question that was never asked."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, id: str | None) -> None:
+        self.id = id
+
+
+class Failure:
+    """An error reply; `id` is None where it answers a notification and stays unsent."""
+
+    __slots__ = ("cause", "code", "data", "id", "message")
+
+    def __init__(
+        self,
+        id: str | None,
+        code: int,
+        message: str,
+        data: object = None,
+        cause: BaseException | None = None,
+    ) -> None:
+        self.id = id
+        self.code = code
+        self.message = message
+        self.data = data
+        self.cause = cause  # for the log alone
+
+
+class _Scanner:
+    """What the C scanner asks of its maker."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+
+    @staticmethod
+    def parse_int(digits: str) -> int:
+        if len(digits) > INTEGER_DIGITS_MAX:
+            raise ValueError("integer too long")
+        return int(digits)
+
+    @staticmethod
+    def parse_constant(name: str) -> object:
+        raise ValueError(f"{name} is not JSON")
+
+
+if getattr(sys, "get_int_max_str_digits", int)() == INTEGER_DIGITS_MAX:
+    # The interpreter holds the limit itself, and `int` is called without a detour.
+    _Scanner.parse_int = int  # type: ignore[assignment]
+
+if hasattr(sys, "gettotalrefcount"):
+    # A debug build aborts where others raise the SystemError that `parse` lives with.
+    import json.decoder  # noqa: F401
+
+_scan = make_scanner(_Scanner())  # type: ignore[arg-type]
+
+
+def parse(body: bytes | bytearray) -> Request | Response | Failure:
+    """Turn one body into the message it holds."""
+    try:
+        text = str(body, "utf-8")
+        start = 0
+        if text[:1] != "{":
+            start = len(text) - len(text.lstrip(SPACE))
+        value, end = _scan(text, start)
+        if end != len(text) and text[end:].strip(SPACE):
+            raise ValueError("more than one JSON value")
+    except SystemError:
+        # The C scanner raises an error class of `json.decoder` that it takes to be loaded.
+        # Loading it at the first fault, not at start, is a fifth off the time to the first
+        # reply.
+        import json.decoder  # noqa: F401
+
+        return parse(body)
+    except UnicodeDecodeError:
+        return fail(Fault(PARSE_ERROR, "the body is not UTF-8", body=body))
+    except RecursionError:
+        return fail(Fault(PARSE_ERROR, "nested too deeply", body=body))
+    except (ValueError, StopIteration) as error:
+        return fail(Fault(PARSE_ERROR, _what_is_wrong(error), body=body))
+    if type(value) is dict:
+        return _read_envelope(value, body)
+    if type(value) is list:
+        return Failure(
+            NULL, INVALID_REQUEST, "Batch requests not supported", {"reason": BATCH_NOT_SUPPORTED}
+        )
+    return fail(Fault(INVALID_REQUEST, "expected an object"))
+
+
+def fail(fault: Fault) -> Failure:
+    """Turn a fault into its reply, with the id where one can be read."""
+    return Failure(
+        read_id(fault.body) or NULL,
+        fault.code,
+        f"{TITLES[fault.code]}: {fault.detail}",
+        None if fault.reason is None else {"reason": fault.reason},
+    )
+
+
+def _read_envelope(value: dict[str, object], body: bytes | bytearray) -> Request | Response | Failure:
+    id: str | None
+    given = value.get("id", value)  # no value holds itself: it stands for "absent"
+    kind = type(given)
+    if kind is int and given:
+        id = str(given)
+    elif given is value:
+        id = None
+    elif kind is str:
+        id = encode_basestring_ascii(given)  # type: ignore[arg-type]
+    elif given is None:
+        id = NULL
+    elif kind is int or kind is float:
+        id = read_id(body)
+    elif "method" not in value and ("result" in value or "error" in value):
+        return Response(None)
+    else:
+        return fail(
+            Fault(INVALID_REQUEST, "id must be a string, a number or null", INVALID_ID_TYPE)
+        )
+
+    method = value.get("method", value)
+    if method is value and ("result" in value or "error" in value):
+        return Response(id)
+    params = value.get("params")
+    if value.get("jsonrpc") != "2.0":
+        detail = 'jsonrpc must be "2.0"'
+    elif type(method) is not str:
+        detail = "method must be a string"
+    elif params is not None and type(params) is not dict and type(params) is not list:
+        detail = "params must be an object or an array"
+    else:
+        return Request(method, params, id)
+    return Failure(id or NULL, INVALID_REQUEST, f"{TITLES[INVALID_REQUEST]}: {detail}")
+
+
+def _what_is_wrong(error: Exception) -> str:
+    """Say it without a word of the text itself."""
+    place = getattr(error, "pos", None)
+    if isinstance(error, StopIteration):
+        return f"no JSON value at character {error.value}"
+    if place is None:
+        text = str(error)
+        return "integer too long" if text.startswith("Exceeds the limit") else text
+    message: str = error.msg  # type: ignore[attr-defined]
+    return f"{message.removesuffix(' at')} at character {place}"
+
+
+# Reading the id of a text that may be broken.
+
+
+def read_id(body: bytes | bytearray) -> str | None:
+    """Find the top-level member `id` and return it as JSON, or None.
+
+    The text may be cut off, nested too deeply or wrong in any other way: what counts is
+    that the id itself is whole. Of several the last counts, as in the parser.
+    """
+    if not body:
+        return None
+    import re
+
+    text = str(body, "utf-8", "surrogateescape").lstrip("\ufeff" + SPACE)
+    string = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+    key = re.compile(rf"[{{,]?\s*({string})\s*:\s*", re.ASCII | re.DOTALL)
+    id_value = re.compile(
+        rf"({string}|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|null)\s*[,}}]",
+        re.ASCII | re.DOTALL,
+    )
+    token = re.compile(rf"{string}|[\[\]{{}},]", re.DOTALL)
+
+    found = None
+    member = key.match(text) if text.startswith("{") else None
+    while member is not None:
+        at = member.end()
+        if _string(member.group(1)) == "id":
+            value = id_value.match(text, at)
+            found = None if value is None else value.group(1)
+        depth = 0
+        for mark in token.finditer(text, at):
+            sign = mark.group()
+            if sign in "[{":
+                depth += 1
+            elif sign in "]}":
+                depth -= 1
+            if depth < 0 or (depth == 0 and sign == ","):
+                break
+        else:
+            break
+        member = key.match(text, mark.start())
+    if found is not None and found.startswith('"'):
+        value_text = _string(found)
+        # A byte that is not UTF-8 stands for itself as a low surrogate: no echo for it.
+        raw = any("\udc80" <= character <= "\udcff" for character in found)
+        return None if value_text is None or raw else encode_basestring_ascii(value_text)
+    return found
+
+
+def _string(text: str) -> str | None:
+    try:
+        value = _scan(text, 0)[0]
+    except (ValueError, StopIteration, SystemError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+# Messages to JSON text.
+
+
+def encode_success(id: str, result: bytes) -> bytes:
+    """Build a reply round a result that is JSON already."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id.encode(), result)
+
+
+def encode_failure(failure: Failure) -> bytes:
+    """Build an error reply."""
+    error: dict[str, object] = {"code": failure.code, "message": failure.message}
+    if failure.data is not None:
+        error["data"] = failure.data
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % ((failure.id or NULL).encode(), to_json(error))
+
+
+def _refuse(value: object) -> object:
+    raise TypeError(f"a value of type {type(value).__name__} is not JSON")
+
+
+def to_json(value: object) -> bytes:
+    """Encode a value as JSON that Emacs can read; ValueError or TypeError where it is none."""
+    # In order: circles seen, default, strings, indent, separators, sort, skip keys, NaN.
+    encoder = make_encoder({}, _refuse, encode_basestring, None, ":", ",", False, False, False)
+    text = "".join(encoder(value, 0))
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

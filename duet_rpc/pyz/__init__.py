@@ -1,0 +1,1 @@
+"""How the one file is made (`build`), and how it starts (`launcher`, `unpack`)."""

@@ -1,0 +1,91 @@
+"""Build dist/duet-rpc.pyz: `python -m duet_rpc.pyz.build` at the top of the source tree.
+
+shiv makes the archive; then its `__main__` is replaced by the launcher, and what could
+differ between two builds of one commit (order, modes, times) is set straight.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent
+TIMES = (1980, 1, 1, 0, 0, 0)
+
+# Pure-Python wheels, pinned: the same file must run on every Python from 3.9 on, so tomli
+# goes in even if the Python that builds has no need of it.
+BUNDLED = ("loguru==0.7.3", "tomli==2.2.1")
+
+
+def main() -> None:
+    """Build both files of a release."""
+    top = PACKAGE.parent
+    build, dist = top / "build" / "pyz", top / "dist"
+    shutil.rmtree(build, ignore_errors=True)
+    dist.mkdir(exist_ok=True)
+    packages = build / "site-packages"
+    collect(packages)
+    made = build / "shiv.pyz"
+    python = [sys.executable, "-m"]
+    run(
+        *python, "shiv.cli", "--site-packages", packages, "--reproducible", "--compile-pyc",
+        "--python", "/usr/bin/env python3", "--entry-point", "duet_rpc.cli:main",
+        "--output-file", made,
+    )  # fmt: skip
+    finish(made, dist / "duet-rpc.pyz")
+    shutil.copyfile(top / "elisp" / "duet-rpc.el", dist / "duet-rpc.el")
+    print("built dist/duet-rpc.pyz and dist/duet-rpc.el")
+
+
+def run(*command: str | Path) -> None:
+    """Run a step; show what it said only where it failed."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{done.stdout}{done.stderr}duet-rpc: building the .pyz failed")
+
+
+def collect(packages: Path) -> None:
+    """Put what goes into the archive into one folder."""
+    run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile",
+        "--only-binary", ":all:", "--platform", "any", "--implementation", "py", "--abi", "none",
+        "--target", packages, *BUNDLED,
+    )  # fmt: skip
+    for file in [*packages.rglob("RECORD"), *packages.rglob("REQUESTED")]:
+        file.unlink()
+    compiled = [file.name for file in packages.rglob("*") if file.suffix in (".so", ".pyd")]
+    if compiled:
+        sys.exit(f"duet-rpc: not pure Python: {', '.join(compiled)}")
+    ours = shutil.ignore_patterns("__pycache__", "pyz", "*.pyc")
+    shutil.copytree(PACKAGE, packages / PACKAGE.name, ignore=ours)
+
+
+def finish(made: Path, target: Path) -> None:
+    """Write shiv's archive anew: our start, one order, one time, one mode."""
+    with zipfile.ZipFile(made) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    build_id = json.loads(files["environment.json"])["build_id"]
+    launcher = (PACKAGE / "pyz" / "launcher.py").read_text()
+    files["__main__.py"] = launcher.replace("@BUILD@", build_id[:16]).encode()
+    files["_unpack.py"] = (PACKAGE / "pyz" / "unpack.py").read_bytes()
+    fresh = target.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(b"#!/usr/bin/env python3\n")
+        with zipfile.ZipFile(file, "w") as archive:
+            for name in sorted(files):
+                info = zipfile.ZipInfo(name, TIMES)
+                info.external_attr = 0o100644 << 16
+                info.create_system = 3
+                stored = name == "__main__.py"
+                info.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+                archive.writestr(info, files[name])
+    fresh.chmod(0o755)
+    fresh.replace(target)
+
+
+if __name__ == "__main__":
+    main()

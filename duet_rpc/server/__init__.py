@@ -1,0 +1,1 @@
+"""The shell of `duet-rpc rpc`: it reads, waits, writes, logs and exits."""

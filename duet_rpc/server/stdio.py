@@ -1,0 +1,105 @@
+"""File descriptors 0 and 1, which carry frames and nothing else.
+
+`claim` runs before anything else of the daemon is imported. It moves both descriptors
+out of reach and leaves /dev/null and stderr in their places, so that a `print`, a C
+library or a child process can neither eat a request nor break into a reply.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from select import POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, poll
+from stat import S_ISFIFO, S_ISSOCK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from duet_rpc.server.lifecycle import Lifecycle
+
+PIECE = 64 * 1024
+
+try:
+    from select import POLLRDHUP as PEER_GONE  # a socket whose other side sends no more
+except ImportError:
+    PEER_GONE = 0
+
+
+def claim() -> tuple[int, int]:
+    """Take descriptors 0 and 1 away from everything else in the process."""
+    null = os.open(os.devnull, os.O_RDWR)
+    while null <= 2:  # one of the three was closed: fill the hole
+        null = os.dup(null)
+    reading = os.dup(0)
+    writing = os.dup(1)
+    os.dup2(null, 0, inheritable=True)
+    os.dup2(2, 1, inheritable=True)
+    os.close(null)
+    sys.stdout = sys.stderr
+    return reading, writing
+
+
+class Stdio:
+    """The two claimed descriptors: read when something is there, written whole."""
+
+    def __init__(self, descriptors: tuple[int, int], lifecycle: Lifecycle) -> None:
+        self._reading, self._writing = descriptors
+        self._lifecycle = lifecycle
+        lifecycle.input_closed = self.input_closed
+        self._input = poll()
+        self._input.register(self._reading, POLLIN)
+        self._input.register(lifecycle.wakeup, POLLIN)
+        self._hangup = poll()
+        self._hangup.register(self._reading, PEER_GONE)
+        self._room = poll()
+        self._room.register(self._writing, POLLOUT)
+        # A reply that does not fit must not hold the process where neither a signal nor
+        # the end of input is seen. Only a pipe or a socket can be full for long, and
+        # only they are safe to switch: a terminal is shared with the shell.
+        mode = os.fstat(self._writing).st_mode
+        self._switched = (S_ISFIFO(mode) or S_ISSOCK(mode)) and os.get_blocking(self._writing)
+        if self._switched:
+            os.set_blocking(self._writing, False)
+
+    @property
+    def is_terminal(self) -> bool:
+        """True where a person types the requests."""
+        return os.isatty(self._reading)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Sleep until there is input or a signal; True where there is input."""
+        ready = self._input.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        there = False
+        for descriptor, _ in ready:
+            if descriptor == self._reading:
+                there = True
+            else:
+                self._lifecycle.awake()
+        return there
+
+    def read(self) -> bytes:
+        """Read what is there; nothing at the end of input."""
+        return os.read(self._reading, PIECE)
+
+    def input_closed(self) -> bool:
+        """True once the other side has closed its end, even if bytes are still unread."""
+        ready = self._hangup.poll(0)
+        return bool(ready and ready[0][1] & (POLLHUP | POLLERR | POLLNVAL | PEER_GONE))
+
+    def write(self, data: bytes) -> None:
+        """Write all of it."""
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                written = os.write(self._writing, rest)
+            except BlockingIOError:
+                with self._lifecycle.guard():
+                    self._room.poll()
+                continue
+            if written == len(rest):
+                return
+            rest = memoryview(rest)[written:]
+
+    def release(self) -> None:
+        """Give the descriptor back as it came."""
+        if self._switched:
+            os.set_blocking(self._writing, True)

@@ -1,0 +1,1 @@
+;;; duet-rpc.el --- stub

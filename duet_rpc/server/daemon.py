@@ -9,7 +9,7 @@ from duet_rpc import __version__
 from duet_rpc.log import DEBUG, Log
 from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.registry import Method, Registry
-from duet_rpc.protocol.errors import INTERNAL_ERROR, PARSE_ERROR, Fault
+from duet_rpc.protocol.errors import PARSE_ERROR, TITLES, Fault
 from duet_rpc.protocol.framing import ContentLengthDecoder, encode
 from duet_rpc.protocol.limits import READ_TIMEOUT
 from duet_rpc.protocol.messages import (
@@ -202,10 +202,13 @@ class Daemon:
     def _refuse(self, failure: Failure, method: str | None = None) -> None:
         """Log a failure and, unless it was a notification's, send it."""
         log = self._log
-        if failure.code == INTERNAL_ERROR and failure.cause is not None:
+        if failure.cause is not None:
             log.error(f"{failure.message}: {log.describe(failure.cause)}", method, failure.id)
-        else:
+        elif method is None:  # a broken frame or message, in our own words
             log.warn(failure.message, method, failure.id)
+        else:  # the message may repeat what the client sent: the log does not
+            title = TITLES.get(failure.code, f"refused with error {failure.code}")
+            log.warn(title, method, failure.id)
         if failure.id is not None:
             self._send(encode_failure(failure))
 

@@ -27,8 +27,15 @@ except ImportError:
 def claim() -> tuple[int, int]:
     """Take descriptors 0 and 1 away from everything else in the process."""
     null = os.open(os.devnull, os.O_RDWR)
+    no_reader = null == 1
     while null <= 2:  # one of the three was closed: fill the hole
         null = os.dup(null)
+        no_reader |= null == 1
+    if no_reader:  # let the first reply find out, as if the client had gone since
+        gone, broken = os.pipe()
+        os.close(gone)
+        os.dup2(broken, 1)
+        os.close(broken)
     reading = os.dup(0)
     writing = os.dup(1)
     os.dup2(null, 0, inheritable=True)

@@ -1,0 +1,290 @@
+"""One table of hostile inputs. It drives the decoder, the process and the .pyz.
+
+Each row is what a client sends and what it must get for it: `Error`s in order. After
+each row a good request is answered; that is the point of the table.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.support import frame, request
+
+VERSION = '{"jsonrpc":"2.0","id":7,"method":"version"}'
+MIB = 1024 * 1024
+
+
+class Error(NamedTuple):
+    """What an error reply must say."""
+
+    code: int
+    id: object = None
+    reason: "str | None" = None
+
+
+class Answer(NamedTuple):
+    """A good reply, to the request with this id."""
+
+    id: object
+
+
+class Row(NamedTuple):
+    """One hostile input."""
+
+    name: str
+    data: bytes
+    expected: list[Error | Answer]
+
+
+PARSE = Error(-32700)
+OVERSIZE = Error(-32600, None, "oversize")
+HEADER = Error(-32600, None, "header-too-large")
+
+
+def length(value: str, body: str = VERSION) -> bytes:
+    """One frame with this for its Content-Length."""
+    return f"Content-Length: {value}\r\n\r\n{body}".encode()
+
+
+def typed(value: str, id: object = 7) -> bytes:
+    """One frame with this for its Content-Type."""
+    return frame(
+        f'{{"jsonrpc":"2.0","id":{id},"method":"version"}}',
+        f"Content-Length: {{}}\r\nContent-Type: {value}\r\n\r\n",
+    )
+
+
+def cut(by: int) -> bytes:
+    """One frame whose length is off by so many bytes."""
+    return length(str(len(VERSION) + by))
+
+
+BAD_LENGTHS = {
+    "no number": "abc",
+    "empty": "",
+    "negative": "-5",
+    "signed": "+43",
+    "with an underscore": "4_3",
+    "hexadecimal": "0x2b",
+    "fraction": "43.0",
+    "two words": "43 44",
+    "digits of another script": "٤٣",
+    "comma list": "43, 43",
+}
+
+ROWS = [
+    # Content-Length.
+    *(Row(f"length {name}", length(value), [PARSE]) for name, value in BAD_LENGTHS.items()),
+    Row("length missing", f"X-Header: 1\r\n\r\n{VERSION}".encode(), [PARSE]),
+    Row("length zero", b"Content-Length: 0\r\n\r\n", [PARSE]),
+    Row(
+        "two lengths that differ",
+        f"Content-Length: 43\r\nContent-Length: 44\r\n\r\n{VERSION}".encode(),
+        [PARSE],
+    ),
+    Row(
+        "two lengths that agree",
+        f"Content-Length: 43\r\ncontent-length: 043\r\n\r\n{VERSION}".encode(),
+        [Answer(7)],
+    ),
+    # A length that is off.
+    Row("too long by 1", cut(1), [Error(-32700, 7)]),
+    Row("too long by 10", cut(10), [Error(-32700, 7)]),
+    Row("too long by 20", cut(20), [Error(-32700, 7)]),
+    Row("too long by a header and more", cut(40), [Error(-32700, 7)]),
+    Row("too long, twice", cut(15) + cut(15), [Error(-32700, 7)] * 2),
+    Row("too short by 1", cut(-1), [Error(-32700, 7)]),
+    Row("too short by 18", cut(-18), [Error(-32700, 7)]),
+    Row("too short, right behind the id", cut(-20), [PARSE]),
+    Row("too short by all but the brace", cut(1 - len(VERSION)), [PARSE]),
+    # Garbage.
+    Row("garbage line in front", b"hello world\r\n", [PARSE]),
+    Row("garbage without a line's end", b"\x00\xff garbage }{ ", [PARSE]),
+    Row("garbage that looks like a header's name", b"abc", [PARSE]),
+    Row("garbage that is a header", b"X-Ignored: yes\r\n", []),
+    Row("garbage after a frame", frame(VERSION) + b"}}}\n\n\n", [Answer(7), PARSE]),
+    Row("unframed JSON", VERSION.encode() + b"\n", [PARSE]),
+    Row("half a header", b"Content-Length: 4", [PARSE]),
+    Row("an HTTP request", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", [PARSE]),
+    Row("empty lines", b"\r\n\n\r\n\n", []),
+    Row("9 KiB of garbage without a line's end", b"\x01" * 9000, [HEADER]),
+    Row("garbage that ends at the limit", b"\x01" * 8180, [HEADER]),
+    Row("garbage with quotes", b'"Content-Length: 5" : {\n', [PARSE]),
+    Row("megabytes of garbage lines", b"{garbage}\n" * 300_000, [PARSE]),
+    # Headers.
+    Row("header without end", b"X-Pad: " + b"a" * 9000, [HEADER]),
+    Row(
+        "header too large",
+        f"Content-Length: 43\r\nX-Pad: {'a' * 9000}\r\n\r\n{VERSION}".encode(),
+        [HEADER],
+    ),
+    Row(
+        "header too large in many lines",
+        b"Content-Length: 43\r\n" + b"X-Pad: aaaaaaaaaaaaa\r\n" * 800 + VERSION.encode(),
+        [HEADER],
+    ),
+    # Oversize.
+    Row("oversize announced only", b"Content-Length: 10485761\r\n\r\n", [OVERSIZE]),
+    Row("absurd length", f"Content-Length: {'9' * 5000}\r\n\r\n".encode(), [OVERSIZE]),
+    Row(
+        "oversize with its payload",
+        frame(b'{"jsonrpc":"2.0","id":1,"method":"version","params":"' + b"x" * 64 * MIB + b'"}'),
+        [OVERSIZE],
+    ),
+    Row(
+        "oversize with headers in its strings",
+        frame(b'{"text":"' + b'a\\r\\nContent-Length: 5\\r\\n\\r\\n", "b": "' * 300_000 + b'"}'),
+        [OVERSIZE],
+    ),
+    # Content-Type.
+    Row("another media type", typed("text/plain"), [Error(-32600, 7, "unsupported-content-type")]),
+    Row("an empty media type", typed(""), [Error(-32600, 7, "unsupported-content-type")]),
+    Row(
+        "another charset",
+        typed("application/vscode-jsonrpc; charset=latin-1"),
+        [Error(-32600, 7, "bad-charset")],
+    ),
+    Row(
+        "another charset after other parameters",
+        typed('application/vscode-jsonrpc; a="x;charset=utf-8"; Charset="utf-16"'),
+        [Error(-32600, 7, "bad-charset")],
+    ),
+    Row(
+        "another charset with a string for an id",
+        typed("application/vscode-jsonrpc; charset=x", '"seven"'),
+        [Error(-32600, "seven", "bad-charset")],
+    ),
+    Row(
+        "another media type round no JSON",
+        frame("{", "Content-Type: a/b\r\nContent-Length: {}\r\n\r\n"),
+        [Error(-32600, None, "unsupported-content-type")],
+    ),
+    # What is not JSON.
+    Row("NaN", frame('{"jsonrpc":"2.0","id":7,"method":"x","params":[NaN]}'), [Error(-32700, 7)]),
+    Row("Infinity behind", frame('{"params":[-Infinity],"id":7}'), [Error(-32700, 7)]),
+    Row("a byte-order mark", frame(b"\xef\xbb\xbf" + VERSION.encode()), [Error(-32700, 7)]),
+    Row("UTF-16", frame(VERSION.encode("utf-16")), [PARSE]),
+    Row("UTF-16 without a mark", frame(VERSION.encode("utf-16-le")), [PARSE]),
+    Row("invalid UTF-8", frame(b'{"id":7,"method":"\xff"}'), [Error(-32700, 7)]),
+    Row("a surrogate as UTF-8", frame(b'{"id":7,"method":"\xed\xa0\x80"}'), [Error(-32700, 7)]),
+    Row("an overlong slash", frame(b'{"id":"\xc0\xaf","method":"x"}'), [PARSE]),
+    Row("100,000 brackets", frame("[" * 100_000), [PARSE]),
+    Row(
+        "100,000 brackets in front of the id",
+        frame('{"params":' + "[" * 100_000 + "]" * 100_000 + ',"id":7}'),
+        [Error(-32700, 7)],
+    ),
+    Row("100,000 braces", frame('{"id":7,"a":' + '{"a":' * 100_000), [Error(-32700, 7)]),
+    Row(
+        "an integer of 5,000 digits",
+        frame('{"jsonrpc":"2.0","id":7,"method":"version","params":[' + "9" * 5000 + "]}"),
+        [Error(-32700, 7)],
+    ),
+    Row("cut off", frame('{"jsonrpc":"2.0","id":7,"meth'), [Error(-32700, 7)]),
+    Row("cut off in the id", frame('{"jsonrpc":"2.0","id":7'), [PARSE]),
+    Row("two values", frame(VERSION + VERSION), [Error(-32700, 7)]),
+    Row("a comma too many", frame('{"id":7,"method":"x",}'), [Error(-32700, 7)]),
+    Row("single quotes", frame("{'id':7}"), [PARSE]),
+    Row("a raw newline in a string", frame('{"id":7,"method":"a\nb"}'), [Error(-32700, 7)]),
+    Row("a bad escape in the id", frame(r'{"id":"\q","method":"x"}'), [PARSE]),
+    Row("only spaces", frame("   "), [PARSE]),
+    # What is JSON but no message.
+    Row("an array", frame("[" + VERSION + "]"), [Error(-32600, None, "batch-not-supported")]),
+    Row("an empty array", frame("[]"), [Error(-32600, None, "batch-not-supported")]),
+    Row("a number", frame("42"), [Error(-32600)]),
+    Row("a string", frame('"version"'), [Error(-32600)]),
+    Row("null", frame("null"), [Error(-32600)]),
+    Row("an empty object", frame("{}"), [Error(-32600)]),
+    Row("no version", frame('{"id":7,"method":"version"}'), [Error(-32600, 7)]),
+    Row("version 1.0", frame('{"jsonrpc":"1.0","id":7,"method":"version"}'), [Error(-32600, 7)]),
+    Row("version as number", frame('{"jsonrpc":2.0,"id":7,"method":"x"}'), [Error(-32600, 7)]),
+    Row("no method", frame('{"jsonrpc":"2.0","id":7}'), [Error(-32600, 7)]),
+    Row("method null", frame('{"jsonrpc":"2.0","id":7,"method":null}'), [Error(-32600, 7)]),
+    Row("method a number, no id", frame('{"jsonrpc":"2.0","method":1}'), [Error(-32600)]),
+    Row(
+        "params a string",
+        frame('{"jsonrpc":"2.0","id":7,"method":"version","params":"x"}'),
+        [Error(-32600, 7)],
+    ),
+    Row(
+        "params false",
+        frame('{"jsonrpc":"2.0","id":7,"method":"version","params":false}'),
+        [Error(-32600, 7)],
+    ),
+    *(
+        Row(
+            f"id {id}",
+            frame(f'{{"jsonrpc":"2.0","id":{id},"method":"version"}}'),
+            [Error(-32600, None, "invalid-id-type")],
+        )
+        for id in ("{}", "[1]", "true", "false")
+    ),
+    Row("a response", frame('{"jsonrpc":"2.0","id":7,"result":1}'), []),
+    Row("an error response", frame('{"jsonrpc":"2.0","id":null,"error":{"code":1}}'), []),
+    Row("a response with an absurd id", frame('{"jsonrpc":"2.0","id":{},"result":1}'), []),
+    # What is unusual and good.
+    Row("lines that end in LF", f"Content-Length: 43\n\n{VERSION}".encode(), [Answer(7)]),
+    Row("odd case and spaces", f"cOnTeNt-LENGTH:\t 43 \r\n\r\n{VERSION}".encode(), [Answer(7)]),
+    Row("no space", f"Content-Length:43\r\n\r\n{VERSION}".encode(), [Answer(7)]),
+    Row("leading zeros", length("00000000000000000043"), [Answer(7)]),
+    Row(
+        "unknown headers",
+        f"X-A: Content-Length: 5\r\nContent-Length: 43\r\nX-B:\r\n\r\n{VERSION}".encode(),
+        [Answer(7)],
+    ),
+    Row("type", typed("Application/VSCode-JSONRPC"), [Answer(7)]),
+    Row("charset", typed("application/vscode-jsonrpc; charset=utf-8"), [Answer(7)]),
+    Row("old charset", typed("application/vscode-jsonrpc;charset=utf8"), [Answer(7)]),
+    Row("loud charset", typed('application/vscode-jsonrpc; a=b ;CHARSET="UTF-8"; c'), [Answer(7)]),
+    Row("space round JSON", frame(f" \t\r\n{VERSION}\n"), [Answer(7)]),
+    Row(
+        "a header at the limit",
+        f"Content-Length: 43\r\nX: {'a' * (8192 - 20 - 3 - 2 - 2)}\r\n\r\n{VERSION}".encode(),
+        [Answer(7)],
+    ),
+    Row(
+        "a header beyond the limit by one",
+        f"Content-Length: 43\r\nX: {'a' * (8193 - 20 - 3 - 2 - 2)}\r\n\r\n{VERSION}".encode(),
+        [HEADER],
+    ),
+]
+
+GOOD = request("good")
+
+# What the end of input does: no good request can follow, but one may be swallowed.
+AT_END = [
+    Row("nothing", b"", []),
+    Row("in a header's name", b"Content-Le", [PARSE]),
+    Row("in a header", b"Content-Length: 43\r\n", [PARSE]),
+    Row("before the body", b"Content-Length: 43\r\n\r\n", [PARSE]),
+    Row("in the body", length("43", VERSION[:-1]), [Error(-32700, 7)]),
+    Row("in the body, before the id", length("43", VERSION[:18]), [PARSE]),
+    Row("behind a frame", frame(VERSION), [Answer(7)]),
+    Row("behind garbage", b"garbage", [PARSE]),
+    Row("behind a frame that is lost", b"garbage\nmore", [PARSE]),
+    Row("behind oversize", b"Content-Length: 99999999\r\n\r\n{}", [OVERSIZE]),
+    Row("a frame swallowed", length("9999") + GOOD, [Error(-32700, 7), Answer("good")]),
+    Row(
+        "a frame swallowed and one cut off",
+        length("9999") + GOOD + GOOD[:-1],
+        [Error(-32700, 7), Answer("good"), Error(-32700, "good")],
+    ),
+]
+
+
+def check(rows: list[Row], replies: list[dict[str, object]]) -> None:
+    """Compare replies, each row's and a good one after it, with the table."""
+    expected: list[tuple[str, Error | Answer]] = []
+    for row in rows:
+        expected += [(row.name, each) for each in row.expected]
+    got: list[Error | Answer] = []
+    for reply in replies:
+        error = reply.get("error")
+        if isinstance(error, dict):
+            reason = error.get("data", {}).get("reason")
+            got.append(Error(error["code"], reply["id"], reason))
+        else:
+            got.append(Answer(reply["id"]))
+    for (name, wanted), reply in zip(expected, got):
+        assert wanted == reply, name
+    assert len(got) == len(expected)

@@ -1,0 +1,230 @@
+"""A real daemon at the end of real pipes, and the few words that tests say to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).resolve().parent.parent
+PYZ = TOP / "dist" / "duet-rpc.pyz"
+SOURCE = [sys.executable, "-m", "duet_rpc"]
+WITH_METHODS = [sys.executable, str(TOP / "tests" / "daemon_with_methods.py")]
+
+PATIENCE = 20.0
+"""Seconds after which a test says that nothing came. No test waits this long to pass."""
+
+
+def frame(body: bytes | str | object, header: str = "Content-Length: {}\r\n\r\n") -> bytes:
+    """One frame round some JSON text, or round a value that is turned into it."""
+    if isinstance(body, str):
+        body = body.encode()
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    return header.format(len(body)).encode() + body
+
+
+def request(id: object, method: str = "version", params: object = None) -> bytes:
+    """One framed request."""
+    message: dict[str, object] = {"jsonrpc": "2.0", "id": id, "method": method}
+    if params is not None:
+        message["params"] = params
+    return frame(message)
+
+
+def notification(method: str, params: object = None) -> bytes:
+    """One framed notification."""
+    return frame({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def split_frames(data: bytes) -> list[bytes]:
+    """Take replies apart as strictly as the strictest client would."""
+    bodies = []
+    while data:
+        head, blank, rest = data.partition(b"\r\n\r\n")
+        name, space, digits = head.partition(b" ")
+        assert (name, space, blank) == (b"Content-Length:", b" ", b"\r\n\r\n"), head[:200]
+        assert digits.isdigit(), head
+        assert str(int(digits)).encode() == digits
+        length = int(digits)
+        assert len(rest) >= length, f"a reply was cut off: {data[:200]!r}"
+        bodies.append(rest[:length])
+        data = rest[length:]
+    return bodies
+
+
+def load(body: bytes) -> dict[str, Any]:
+    """Read one reply and check what holds for all of them."""
+    reply: dict[str, Any] = json.loads(body, parse_constant=_refuse)
+    body.decode("utf-8")
+    assert reply["jsonrpc"] == "2.0"
+    assert set(reply) in ({"jsonrpc", "id", "result"}, {"jsonrpc", "id", "error"}), reply
+    if "error" in reply:
+        assert {"code", "message"} <= set(reply["error"]) <= {"code", "message", "data"}
+        title = {
+            -32700: "Parse error",
+            -32600: ("Invalid Request", "Batch requests not supported"),
+            -32601: "Method not found",
+            -32602: "Invalid params",
+            -32603: "Internal error",
+        }.get(reply["error"]["code"], "")
+        assert reply["error"]["message"].startswith(title)
+        assert "Traceback" not in reply["error"]["message"]
+    return reply
+
+
+def _refuse(name: str) -> object:
+    raise AssertionError(f"a reply holds {name}")
+
+
+class Client:
+    """The parent process of one daemon."""
+
+    def __init__(
+        self,
+        command: Sequence[str | Path] = (*SOURCE, "rpc"),
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        environ = {**os.environ, "PYTHONPATH": str(TOP), **(env or {})}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen(
+            [str(word) for word in command], env=environ, bufsize=0, **{**pipes, **options}
+        )
+        self._buffer = b""
+
+    def send(self, data: bytes) -> None:
+        """Write all of it."""
+        assert self.process.stdin is not None
+        view = memoryview(data)
+        while view:
+            view = view[self.process.stdin.write(view) :]
+
+    def exchange(self, data: bytes, replies: int) -> list[dict[str, Any]]:
+        """Write while reading, so that neither side waits for the other."""
+        assert self.process.stdin is not None
+        os.set_blocking(self.process.stdin.fileno(), False)
+        view, found = memoryview(data), []
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self.process.stdin, selectors.EVENT_WRITE)
+            while len(found) < replies:
+                if view and waiting.select(0):
+                    view = view[os.write(self.process.stdin.fileno(), view[:65536]) :]
+                body = self._take() or self._read(0.0 if view else PATIENCE)
+                if body:
+                    found.append(load(body))
+        os.set_blocking(self.process.stdin.fileno(), True)
+        return found
+
+    def _take(self) -> bytes | None:
+        head, blank, rest = self._buffer.partition(b"\r\n\r\n")
+        if not blank:
+            return None
+        length = int(head.removeprefix(b"Content-Length: "))
+        if len(rest) < length:
+            return None
+        self._buffer = rest[length:]
+        return rest[:length]
+
+    def _read(self, seconds: float) -> bytes | None:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self.process.stdout, selectors.EVENT_READ)
+            if not waiting.select(seconds):
+                assert seconds == 0.0, f"no reply within {seconds} s"
+                return None
+        piece = os.read(self.process.stdout.fileno(), 1 << 20)
+        assert piece, "the daemon closed its stdout"
+        self._buffer += piece
+        return self._take()
+
+    def receive_raw(self) -> bytes:
+        """Read the body of one reply."""
+        until = time.monotonic() + PATIENCE
+        body = self._take()
+        while body is None:
+            body = self._read(max(0.001, until - time.monotonic()))
+        return body
+
+    def receive(self) -> dict[str, Any]:
+        """Read one reply."""
+        return load(self.receive_raw())
+
+    def call(self, method: str, params: object = None, id: object = 1) -> Any:
+        """Make one call and return its result."""
+        self.send(request(id, method, params))
+        reply = self.receive()
+        assert reply.get("id") == id
+        return reply["result"]
+
+    def silent_for(self, seconds: float) -> bool:
+        """True where no byte of a reply comes for a while."""
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self.process.stdout, selectors.EVENT_READ)
+            return not self._buffer and not waiting.select(seconds)
+
+    def close_input(self) -> None:
+        """Let the daemon see the end of its input."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+            self.process.stdin = None  # or communicate() would try to flush it
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def finish(self) -> tuple[int, list[dict[str, Any]], str]:
+        """End the input; return exit code, the replies still unread, and the log."""
+        self.close_input()
+        out, err = self.process.communicate(timeout=PATIENCE)
+        bodies = split_frames(self._buffer + (out or b""))
+        return self.process.returncode, [load(body) for body in bodies], (err or b"").decode()
+
+    def wait(self) -> tuple[int, float]:
+        """Wait for the end; return exit code and how long it took."""
+        start = time.monotonic()
+        code = self.process.wait(PATIENCE)
+        return code, time.monotonic() - start
+
+
+@contextmanager
+def daemon(
+    command: Sequence[str | Path] = (*SOURCE, "rpc"),
+    env: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Iterator[Client]:
+    """Run a daemon, and leave none behind."""
+    client = Client(command, env, **options)
+    try:
+        yield client
+    finally:
+        client.process.kill()
+        client.process.communicate()
+
+
+def run(
+    data: bytes,
+    command: Sequence[str | Path] = (*SOURCE, "rpc"),
+    env: Mapping[str, str] | None = None,
+) -> tuple[int, list[dict[str, Any]], str]:
+    """Send some bytes and the end of input; return exit code, replies and log."""
+    environ = {**os.environ, "PYTHONPATH": str(TOP), **(env or {})}
+    done = subprocess.run(
+        [str(word) for word in command],
+        input=data,
+        capture_output=True,
+        env=environ,
+        timeout=PATIENCE,
+        check=False,
+    )
+    bodies = split_frames(done.stdout)
+    return done.returncode, [load(body) for body in bodies], done.stderr.decode()

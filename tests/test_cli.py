@@ -1,0 +1,113 @@
+"""Words on the command line: help, version, flags, exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from duet_rpc import __version__
+from tests.support import SOURCE, TOP, request, run
+
+
+def say(*words: str, **env: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [*SOURCE, *words],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(TOP), **env},
+        timeout=20,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_no_words_and_help_are_the_same_help() -> None:
+    code, out, err = say()
+    assert (code, err) == (0, "")
+    assert say("--help") == say("-h") == say("rpc", "--help") == (0, out, "")
+    for word in ("rpc", "version", "--log-level", "--no-color", "--version", "--help"):
+        assert re.search(rf"^  (-h, )?{word}\b", out, re.MULTILINE), word
+    for variable in ("DUET_RPC_LOG", "DUET_RPC_CONFIG", "NO_COLOR"):
+        assert variable in out
+
+
+def test_the_version_is_semver_and_the_same_everywhere() -> None:
+    assert re.fullmatch(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)", __version__)
+    assert say("--version") == say("version") == (0, f"{__version__}\n", "")
+    head = (TOP / "elisp" / "duet-rpc.el").read_text()
+    assert f";; Version: {__version__}\n" in head
+    assert f"## {__version__}" in (TOP / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["frobnicate"], "no such command: frobnicate"),
+        (["--frobnicate"], "no such option: --frobnicate"),
+        (["-x"], "no such option: -x"),
+        (["rpc", "--frobnicate"], "no such option: --frobnicate"),
+        (["rpc", "rpc"], "one word too many: rpc"),
+        (["version", "rpc"], "one word too many: rpc"),
+        (["rpc", "--log-level"], "--log-level needs a level: debug, info, warn or error"),
+        (["rpc", "--log-level", "loud"], "no such log level: loud"),
+        (["--log-level=loud", "rpc"], "no such log level: loud"),
+        (["-"], "no such command: -"),
+        ([""], "no such command: "),
+    ],
+)
+def test_unknown_words_are_usage_on_stderr_and_exit_2(words: list[str], message: str) -> None:
+    code, out, err = say(*words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "usage: duet-rpc" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--log-level", "debug", "rpc"],
+        ["rpc", "--log-level", "DEBUG"],
+        ["rpc", "--log-level=Debug"],
+        ["--no-color", "--log-level=debug", "rpc"],
+    ],
+)
+def test_flags_stand_before_or_after_the_command(words: list[str]) -> None:
+    _, _, log = run(request(1), [*SOURCE, *words])
+    assert "DEBUG method=version id=1 served" in log
+    assert "level debug" in log
+
+
+def test_the_default_level_of_rpc_is_info() -> None:
+    _, _, log = run(request(1), [*SOURCE, "rpc"])
+    assert "INFO" in log
+    assert "DEBUG" not in log
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = f"{' '.join(SOURCE)} --help | true"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=20, check=False)
+    assert done.stderr == b""
+
+
+def test_a_working_directory_that_is_gone_is_no_traceback(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"cd {gone} && rmdir {gone} && {' '.join(SOURCE)} rpc"
+    env = {**os.environ, "PYTHONPATH": str(TOP)}
+    done = subprocess.run(
+        ["sh", "-c", command],
+        input=request(1),
+        capture_output=True,
+        env=env,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert b'"version"' in done.stdout
+    assert b"Traceback" not in done.stderr

@@ -1,0 +1,355 @@
+"""`duet-rpc rpc` as its client sees it: a real process at the end of real pipes."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from duet_rpc import __version__
+from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
+from tests.support import (
+    SOURCE,
+    WITH_METHODS,
+    daemon,
+    frame,
+    notification,
+    request,
+    run,
+)
+
+SIX = ["initialize", "listMethods", "describeMethods", "version", "setLogLevel", "shutdown"]
+
+
+def results(data: bytes) -> list[object]:
+    code, replies, _ = run(data)
+    assert code == 0
+    return [reply.get("result", reply.get("error")) for reply in replies]
+
+
+# The table of hostile inputs.
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_after_a_hostile_input_the_next_good_request_is_answered(row: Row) -> None:
+    with daemon() as client:
+        expected = [*row.expected, Answer("good")]
+        replies = client.exchange(row.data + GOOD, len(expected))
+        check([Row(row.name, b"", expected)], replies)
+        code, rest, log = client.finish()
+    assert (code, rest) == (0, [])
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("row", AT_END, ids=lambda row: row.name)
+def test_the_end_of_input_is_answered_and_left_in_peace(row: Row) -> None:
+    code, replies, log = run(row.data)
+    check([row], replies)
+    assert code == 0
+    assert "stdin closed, shutting down gracefully" in log
+
+
+def test_oversize_is_answered_before_any_of_the_body_has_come() -> None:
+    with daemon() as client:
+        client.send(b"Content-Length: 10485761\r\n\r\n")
+        assert client.receive()["error"]["data"] == {"reason": "oversize"}
+
+
+def test_a_request_typed_slowly_is_a_request() -> None:
+    with daemon() as client:
+        for byte in request(1):
+            client.send(bytes([byte]))
+        assert client.receive()["result"] == {"version": __version__}
+
+
+# Timeouts. The same code as with 30 seconds, with a shorter one.
+
+
+def test_a_frame_that_never_ends_is_dropped_with_one_warning_however_often() -> None:
+    with daemon([*WITH_METHODS, "0.3"]) as client:
+        for number in range(3):
+            client.send(b'Content-Length: 100\r\n\r\n{"jsonrpc"')
+            assert client.silent_for(0.6)
+            client.send(b': "2.0"}')  # its rest, too late
+            assert client.call("version", id=number) == {"version": __version__}
+        code, replies, log = client.finish()
+    assert (code, replies) == (0, [])
+    assert log.count("WARN") == 3
+    assert log.count("a frame was not complete after 0.3 s") == 3
+
+
+def test_a_header_that_never_ends_is_dropped_too() -> None:
+    with daemon([*WITH_METHODS, "0.3"]) as client:
+        client.send(b"Content-Length: 4")
+        assert client.silent_for(0.6)
+        assert client.call("version") == {"version": __version__}
+        _, replies, log = client.finish()
+    assert replies == []
+    assert log.count("WARN") == 1
+
+
+def test_bytes_that_trickle_in_do_not_extend_the_time() -> None:
+    with daemon([*WITH_METHODS, "0.5"]) as client:
+        start = time.monotonic()
+        client.send(b"Content-Length: 1000\r\n\r\n")
+        while time.monotonic() - start < 1.0:
+            client.send(b" ")
+            time.sleep(0.02)
+        assert client.call("version") == {"version": __version__}
+        _, replies, log = client.finish()
+    assert replies == []
+    assert log.count("a frame was not complete") == 1
+
+
+def test_waiting_between_frames_is_no_timeout() -> None:
+    with daemon([*WITH_METHODS, "0.2"]) as client:
+        for number in range(3):
+            assert client.call("version", id=number)
+            time.sleep(0.4)
+        client.send(b"\r\n")
+        time.sleep(0.4)
+        code, _, log = client.finish()
+    assert code == 0
+    assert "WARN" not in log
+
+
+def test_each_frame_has_its_own_time() -> None:
+    with daemon([*WITH_METHODS, "0.6"]) as client:
+        data = request(1)
+        for number in range(4):
+            client.send(data[:20])
+            time.sleep(0.3)
+            client.send(data[20:])
+            assert client.receive()["id"] == 1, number
+        _, _, log = client.finish()
+    assert "WARN" not in log
+
+
+def test_an_idle_daemon_does_not_wake() -> None:
+    with daemon() as client:
+        client.call("version")
+        time.sleep(1.0)  # the log's library is loaded when the client falls silent
+
+        def switches() -> int:
+            with open(f"/proc/{client.process.pid}/status") as file:
+                return sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
+
+        try:
+            before = switches()
+        except FileNotFoundError:
+            pytest.skip("no /proc here")
+        time.sleep(1.0)
+        assert switches() == before
+
+
+# The six methods.
+
+
+def test_the_six_methods() -> None:
+    calls = [request(n, method) for n, method in enumerate(SIX[:4])]
+    calls += [request(4, "setLogLevel", {"level": "WARN"}), request(5, "shutdown")]
+    initialize, listed, described, version, level, bye = results(b"".join(calls))
+    assert initialize == {
+        "serverInfo": {"name": "duet-rpc", "version": __version__},
+        "protocolVersion": "2.0",
+    }
+    assert isinstance(listed, list)
+    assert [each["name"] for each in listed] == SIX
+    assert all(set(each) == {"name", "description"} for each in listed)
+    assert all(each["description"].endswith(".") for each in listed)
+    assert isinstance(described, list)
+    assert [each["name"] for each in described] == SIX
+    assert all(set(each) == {"name", "params", "returns"} for each in described)
+    assert [each["params"] for each in described] == [[], [], [], [], ["level: string"], []]
+    assert version == {"version": __version__}
+    assert level == {"level": "warn", "success": True}
+    assert bye == {"message": "Shutting down gracefully"}
+
+
+@pytest.mark.parametrize("method", [*SIX[:4], "shutdown", "rpc.discover"])
+@pytest.mark.parametrize("params", ["null", "{}", "[]", '{"_meta":{}}'])
+def test_a_method_without_params_takes_none_in_every_form(method: str, params: str) -> None:
+    body = f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}'
+    assert "code" not in json.dumps(results(frame(body))[0])
+
+
+@pytest.mark.parametrize("method", [*SIX[:4], "shutdown", "rpc.discover"])
+@pytest.mark.parametrize(
+    ("params", "param", "received"), [([None], "[0]", "null"), ({"x": 1.5}, "x", "number")]
+)
+def test_anything_more_is_invalid(method: str, params: object, param: str, received: str) -> None:
+    error, version = results(request(1, method, params) + request(2))
+    assert isinstance(error, dict)
+    assert error["code"] == -32602
+    assert error["data"] == {"param": param, "expected": "no such parameter", "received": received}
+    assert version == {"version": __version__}
+
+
+@pytest.mark.parametrize(
+    ("params", "received"),
+    [
+        ({"level": "loud"}, "loud"),
+        (["loud"], "loud"),
+        ({"level": "x" * 500}, "x" * 80),
+        ({"level": 3}, "integer"),
+        ({"level": None}, "null"),
+        ({"level": ["info"]}, "array"),
+        ({}, "missing"),
+        ([], "missing"),
+        (None, "missing"),
+    ],
+)
+def test_a_wrong_level_is_told_the_right_ones(params: object, received: str) -> None:
+    (error,) = results(request(1, "setLogLevel", params))
+    assert isinstance(error, dict)
+    assert error["code"] == -32602
+    assert error["data"]["param"] == "level"
+    assert error["data"]["received"] == received
+    assert error["data"]["accepted"] == ["debug", "info", "warn", "error"]
+
+
+def test_the_level_is_in_force_at_once_by_name_or_position_in_any_case() -> None:
+    _, _, log = run(
+        request(1, "setLogLevel", ["Debug"])
+        + request(2)
+        + request(3, "setLogLevel", {"level": "ERROR"})
+        + request(4)
+        + request(5, "nonsense")
+    )
+    assert "method=version id=2 served" in log
+    assert "id=4" not in log
+    assert "nonsense" not in log
+
+
+def test_shutdown_ends_it_and_what_stands_behind_is_not_served() -> None:
+    code, replies, log = run(request(1, "shutdown") + request(2))
+    assert code == 0
+    assert [reply["id"] for reply in replies] == [1]
+    assert "shutdown requested" in log
+    code, replies, _ = run(notification("shutdown") + request(2))
+    assert (code, replies) == (0, [])
+
+
+def test_shutdown_with_the_input_still_open_ends_it_quickly() -> None:
+    with daemon() as client:
+        client.call("shutdown")
+        code, seconds = client.wait()
+    assert code == 0
+    assert seconds < 1.0
+
+
+def test_discover_stands_in_no_list_and_describes_the_six() -> None:
+    (document,) = results(request(1, "rpc.discover"))
+    assert isinstance(document, dict)
+    assert document["openrpc"].startswith("1.")
+    assert [each["name"] for each in document["methods"]] == SIX
+    level = document["methods"][4]["params"][0]
+    assert level["required"] is True
+    assert level["schema"] == {"type": "string", "enum": ["debug", "info", "warn", "error"]}
+
+
+# Messages.
+
+
+def test_replies_come_in_the_order_of_the_requests() -> None:
+    data = b"".join(request(number) for number in range(2000))
+    code, replies, _ = run(data)
+    assert code == 0
+    assert [reply["id"] for reply in replies] == list(range(2000))
+
+
+def test_a_notification_gets_no_reply_whatever_happens() -> None:
+    _, replies, log = run(
+        notification("version")
+        + notification("unknown.thing")
+        + notification("setLogLevel", {"level": "loud"})
+        + notification("boom")
+        + request(1),
+        WITH_METHODS,
+    )
+    assert [reply["id"] for reply in replies] == [1]
+    assert "WARN  method=unknown.thing Method not found" in log
+    assert "WARN  method=setLogLevel Invalid params" in log
+    assert "ERROR method=boom Internal error" in log
+
+
+def test_a_response_that_nobody_asked_for_is_dropped_with_a_warning() -> None:
+    _, replies, log = run(frame('{"jsonrpc":"2.0","id":"r","result":1}'))
+    assert replies == []
+    assert 'WARN  id="r" a response that nobody asked for was dropped' in log
+
+
+def test_an_unknown_method_is_named() -> None:
+    (error,) = results(request(1, "no\nsuch\x1b[31m" + "x" * 200))
+    assert error == {"code": -32601, "message": "Method not found: no?such?[31m" + "x" * 68}
+
+
+# What methods do.
+
+
+def call_with_methods(method: str, params: object = None) -> tuple[dict[str, object], str]:
+    _, replies, log = run(request(1, method, params) + request(2), WITH_METHODS)
+    assert replies[1]["result"] == {"version": __version__}
+    return replies[0], log
+
+
+@pytest.mark.parametrize("method", ["boom", "leave", "refuse_badly"])
+def test_a_method_that_fails_is_an_internal_error_and_the_log_says_where(method: str) -> None:
+    reply, log = call_with_methods(method)
+    assert reply["error"] == {"code": -32603, "message": "Internal error"}
+    assert "ERROR" in log
+    assert ".py:" in log
+    assert "hunter2" not in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("what", ["nan", "infinity", "object", "circle"])
+def test_a_result_that_is_no_json_is_an_internal_error_and_the_log_says_why(what: str) -> None:
+    reply, log = call_with_methods("give", {"what": what})
+    assert reply["error"] == {"code": -32603, "message": "Internal error"}
+    assert "method=give id=1 Internal error: " in log
+
+
+def test_a_method_refuses_in_its_own_words() -> None:
+    reply, _ = call_with_methods("refuse")
+    assert reply["error"] == {"code": -32001, "message": "Not today", "data": {"when": "tomorrow"}}
+
+
+def test_lone_surrogates_are_replaced_and_other_letters_are_not() -> None:
+    assert call_with_methods("give", ["surrogate"])[0]["result"] == "a�b"
+    assert call_with_methods("give", ["unicode"])[0]["result"] == "日本語 ✓ 😀 \u2028"
+
+
+def test_nothing_but_frames_reaches_stdout() -> None:
+    reply, log = call_with_methods("noise")
+    assert reply["result"] == "quiet"
+    for words in ("from print", "from os.write", "from C", "from a child"):
+        assert words in log
+
+
+def test_a_child_does_not_read_the_daemons_requests() -> None:
+    reply, _ = call_with_methods("child_reads")
+    assert reply["result"] == ""
+
+
+def test_a_module_that_prints_at_import_does_no_harm() -> None:
+    code = "import sys; sys.argv=['duet-rpc','rpc']; from duet_rpc.cli import main; main()"
+    _, replies, _ = run(request(1), [SOURCE[0], "-c", code])
+    assert replies[0]["result"] == {"version": __version__}
+
+
+def test_a_reply_larger_than_a_pipe_arrives_whole() -> None:
+    with daemon(WITH_METHODS) as client:
+        assert client.call("big", [5_000_000]) == "x" * 5_000_000
+        assert client.call("version", id=2) == {"version": __version__}
+
+
+def test_replies_before_a_slow_method_do_not_wait_for_it() -> None:
+    with daemon(WITH_METHODS) as client:
+        client.send(request(1) + request(2, "sleep", [1.5]) + request(3))
+        start = time.monotonic()
+        assert client.receive()["id"] == 1
+        assert time.monotonic() - start < 1.2
+        assert client.receive()["id"] == 2
+        assert client.receive()["id"] == 3

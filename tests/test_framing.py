@@ -1,0 +1,232 @@
+"""The decoder: bytes in, frames and faults out, the same however they are cut."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from duet_rpc.protocol.errors import Fault
+from duet_rpc.protocol.framing import ContentLengthDecoder, encode
+from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX
+from duet_rpc.protocol.messages import Failure, Request, encode_failure, fail, parse
+from tests.hostile import AT_END, GOOD, ROWS, VERSION, Row, check
+from tests.support import frame, load
+
+SMALL = [row for row in ROWS if len(row.data) < 20_000]
+
+
+def decode(pieces: list[bytes], end: bool = False) -> list[dict[str, object]]:
+    """Decode and parse as the daemon does; return what it would reply."""
+    decoder = ContentLengthDecoder()
+    replies: list[dict[str, object]] = []
+
+    def drain() -> None:
+        while True:
+            event = decoder.next()
+            if event is None:
+                return
+            message = fail(event) if isinstance(event, Fault) else parse(event)
+            if isinstance(message, Failure):
+                if message.code == -32700 and not isinstance(event, Fault):
+                    decoder.reject()
+                replies.append(load(encode_failure(message)))
+            elif isinstance(message, Request) and message.id is not None:
+                replies.append(load(f'{{"jsonrpc":"2.0","id":{message.id},"result":0}}'.encode()))
+
+    for piece in pieces:
+        decoder.feed(piece)
+        drain()
+    while end:
+        fault = decoder.end()
+        if fault is None:
+            break
+        replies.append(load(encode_failure(fail(fault))))
+        drain()
+    return replies
+
+
+def pieces_of(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def good(row: Row) -> Row:
+    return Row(row.name, row.data + GOOD, [*row.expected, *check_good])
+
+
+check_good = AT_END[-2].expected[-1:]
+
+
+def test_the_table_knows_its_own_lengths() -> None:
+    assert len(VERSION) == 43
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_hostile_input_costs_its_faults_and_not_the_next_frame(row: Row) -> None:
+    check([good(row)], decode([good(row).data]))
+
+
+@pytest.mark.parametrize("row", SMALL, ids=lambda row: row.name)
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_the_answer_does_not_depend_on_the_pieces(row: Row, size: int) -> None:
+    check([good(row)], decode(pieces_of(good(row).data, size)))
+
+
+@pytest.mark.parametrize("row", AT_END, ids=lambda row: row.name)
+@pytest.mark.parametrize("size", [1, 5, 100_000])
+def test_the_end_of_input_is_one_fault_at_most(row: Row, size: int) -> None:
+    check([row], decode(pieces_of(row.data, size), end=True))
+
+
+def test_all_rows_in_a_row_are_answered() -> None:
+    rows = [good(row) for row in ROWS]
+    data = b"".join(row.data for row in rows)
+    check(rows, decode(pieces_of(data, 64 * 1024)))
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        GOOD,
+        GOOD[:-3],
+        b"Content-Length: 43\r\n",
+        b"content-length:5\n\n",
+        b"Content-Length: 99999999\r\n\r\n",
+        b"Content-Type: text/plain\r\n",
+        b"\r\n",
+        b"\n",
+        b"garbage",
+        b'"',
+        b"{",
+        b"Content-Le",
+        b"X" * 5000,
+        VERSION.encode(),
+    ]
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.one_of(FRAGMENTS, st.binary(max_size=40)), max_size=12), st.randoms())
+def test_whatever_comes_is_answered_the_same_in_any_pieces_and_good_frames_survive(
+    parts: list[bytes], chance: random.Random
+) -> None:
+    data = b"".join(parts) + b"\n" + GOOD
+    whole = decode([data], end=True)
+    assert whole == decode(pieces_of(data, 1), end=True)
+    cuts = sorted(chance.randrange(len(data) + 1) for _ in range(5))
+    edges = [0, *cuts, len(data)]
+    assert whole == decode([data[a:b] for a, b in zip(edges, edges[1:])], end=True)
+    assert whole[-1] == {"jsonrpc": "2.0", "id": "good", "result": 0}
+
+
+def test_a_reply_has_the_one_header_that_emacs_wants() -> None:
+    assert encode("é".encode()) == b"Content-Length: 2\r\n\r\n\xc3\xa9"
+
+
+def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(frame(b" " * BODY_MAX))
+    taken = decoder.next()
+    assert isinstance(taken, (bytes, bytearray))
+    assert len(taken) == BODY_MAX
+    decoder.feed(b"Content-Length: %d\r\n\r\n" % (BODY_MAX + 1))
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fault.reason == "oversize"
+
+
+def test_discarding_a_gigabyte_costs_no_memory() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 1000000000\r\n\r\n")
+    assert isinstance(decoder.next(), Fault)
+    piece = b'{"a": "b"}, ' * 5000
+    tracemalloc.start()
+    for _ in range(1_000_000_000 // len(piece)):
+        decoder.feed(piece)
+        assert decoder.next() is None
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+    decoder.feed(GOOD)
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+def test_a_large_body_in_pieces_is_copied_a_few_times_at_most() -> None:
+    # Counted in bytes, not in seconds: every buffer that is made shows in the peak.
+    data = frame(b"x" * (BODY_MAX - 1))
+    pieces = pieces_of(data, 64 * 1024)
+    decoder = ContentLengthDecoder()
+    tracemalloc.start()
+    for piece in pieces[:-1]:
+        decoder.feed(piece)
+        assert decoder.next() is None
+    decoder.feed(pieces[-1])
+    body = decoder.next()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(body, bytearray)
+    assert len(body) == BODY_MAX - 1
+    assert peak < 2.6 * BODY_MAX
+
+
+def test_a_header_in_single_bytes_is_looked_at_once() -> None:
+    class Counting(bytearray):
+        looked = 0
+
+        def find(self, sub: bytes, start: int = 0) -> int:  # type: ignore[override]
+            Counting.looked += len(self) - start
+            return super().find(sub, start)
+
+    decoder = ContentLengthDecoder()
+    decoder._buffer = Counting()
+    data = b"X-Pad: " + b"a" * 8000
+    decoder.feed(data[:1])
+    decoder._buffer = Counting(decoder._buffer)
+    decoder.next()
+    for byte in data[1:]:
+        decoder.feed(bytes([byte]))
+        assert decoder.next() is None
+    assert Counting.looked < 2 * len(data)
+
+
+def test_a_lost_decoder_holds_at_most_one_header() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"garbage\n")
+    assert isinstance(decoder.next(), Fault)
+    for _ in range(3 * HEADER_MAX):
+        decoder.feed(b"Content-Length:"[:3])
+        decoder.feed(b"content-length: x"[-3:])
+        assert decoder.next() is None
+        assert len(decoder._buffer) <= 2 * HEADER_MAX
+
+
+def test_a_dropped_header_is_not_completed_by_its_rest() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 4")
+    assert decoder.next() is None
+    assert decoder.partial
+    decoder.expire()
+    assert not decoder.partial
+    decoder.feed(b"3\r\n\r\n" + VERSION.encode())
+    assert decoder.next() is None
+    decoder.feed(GOOD)
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 5000\r\n\r\n" + VERSION.encode() + GOOD)
+    assert decoder.next() is None
+    decoder.expire()
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+def test_between_frames_nothing_is_pending() -> None:
+    decoder = ContentLengthDecoder()
+    assert not decoder.partial
+    decoder.feed(b"\r\n\r\n" + GOOD + b"\n")
+    assert isinstance(decoder.next(), bytes)
+    assert decoder.next() is None
+    assert not decoder.partial

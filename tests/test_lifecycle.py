@@ -1,0 +1,297 @@
+"""How the daemon leaves: real signals, closed pipes, full pipes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from signal import SIGHUP, SIGINT, SIGTERM, Signals
+
+import pytest
+
+from tests.support import SOURCE, WITH_METHODS, Client, daemon, request
+
+SIGNALS = [SIGINT, SIGTERM, SIGHUP]
+TRIGGERS: dict[str, Callable[[Client], None]] = {
+    "EOF": lambda client: client.close_input(),
+    **{number.name: lambda client, n=number: client.signal(n) for number in SIGNALS},  # type: ignore[misc]
+}
+
+
+def end(client: Client) -> tuple[int, str]:
+    """Wait for the end; return exit code and log."""
+    client.process.stdin = None
+    _, err = client.process.communicate(timeout=20)
+    return client.process.returncode, err.decode()
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_an_idle_daemon_at_once_and_the_log_names_it(number: Signals) -> None:
+    with daemon() as client:
+        client.call("version")
+        start = time.monotonic()
+        client.signal(number)
+        client.wait()
+        assert time.monotonic() - start < 1.0
+        code, log = end(client)
+    assert code == 0
+    assert f"INFO  {number.name} received, shutting down gracefully" in log
+    assert "Traceback" not in log
+
+
+def test_a_signal_right_after_a_reply_is_never_missed() -> None:
+    for _ in range(15):
+        with daemon([*SOURCE, "rpc", "--log-level", "error"]) as client:
+            client.call("version")
+            client.signal(SIGTERM)
+            code, seconds = client.wait()
+            assert code == 0
+            assert seconds < 1.5
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_inside_a_frame_ends_it_without_a_reply(number: Signals) -> None:
+    with daemon() as client:
+        client.call("version")
+        client.send(request(2)[:30])
+        time.sleep(0.1)
+        client.signal(number)
+        code, seconds = client.wait()
+        assert (code, client.process.stdout.read()) == (0, b"")  # type: ignore[union-attr]
+        assert seconds < 1.0
+
+
+@pytest.mark.parametrize("method", ["spin", "sleep"])
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_a_running_request_has_two_seconds(trigger: str, method: str) -> None:
+    with daemon(WITH_METHODS) as client:
+        client.send(request(1, method, [60]))
+        time.sleep(0.5)
+        start = time.monotonic()
+        TRIGGERS[trigger](client)
+        code, log = end(client)
+        took = time.monotonic() - start
+    assert code == 0
+    assert 1.5 < took < 3.0
+    assert "shutting down gracefully" in log
+    assert "gave up what was still running after 2 s" in log
+
+
+@pytest.mark.parametrize("method", ["spin", "sleep"])
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_a_request_that_is_done_in_time_sends_its_reply(trigger: str, method: str) -> None:
+    with daemon(WITH_METHODS) as client:
+        client.send(request(1, method, [1.0]) + request(2))
+        time.sleep(0.5)
+        TRIGGERS[trigger](client)
+        assert client.receive()["id"] == 1
+        if trigger == "EOF":  # received whole before the end: answered
+            assert client.receive()["id"] == 2
+        code, log = end(client)
+    assert code == 0
+    assert "gave up" not in log
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+def test_a_reply_stuck_in_a_full_pipe_has_two_seconds(trigger: str) -> None:
+    with daemon(WITH_METHODS) as client:
+        client.send(request(1, "big", [5_000_000]))
+        time.sleep(0.7)
+        start = time.monotonic()
+        TRIGGERS[trigger](client)
+        code, took = client.wait()
+        took = time.monotonic() - start
+    assert code == 0
+    assert 1.5 < took < 3.0
+
+
+def test_a_reply_stuck_for_a_while_arrives_after_all() -> None:
+    with daemon(WITH_METHODS) as client:
+        client.send(request(1, "big", [5_000_000]))
+        time.sleep(1.0)
+        client.close_input()
+        time.sleep(0.5)
+        assert len(client.receive()["result"]) == 5_000_000
+        code, log = end(client)
+    assert code == 0
+    assert "gave up" not in log
+
+
+def test_more_signals_change_nothing() -> None:
+    with daemon(WITH_METHODS) as client:
+        client.send(request(1, "sleep", [1.0]))
+        time.sleep(0.4)
+        for number in SIGNALS * 3:
+            client.signal(number)
+            time.sleep(0.02)
+        assert client.receive()["id"] == 1
+        code, log = end(client)
+    assert code == 0
+    assert log.count("received, shutting down") == 1
+
+
+def test_after_a_signal_nothing_more_is_read() -> None:
+    with daemon(WITH_METHODS) as client:
+        client.send(request(1, "sleep", [0.8]))
+        time.sleep(0.4)
+        client.signal(SIGTERM)
+        client.send(request(2))
+        assert client.receive()["id"] == 1
+        client.wait()
+        assert client.process.stdout.read() == b""  # type: ignore[union-attr]
+
+
+def test_frames_behind_a_running_method_are_all_answered_at_the_end_of_input() -> None:
+    with daemon(WITH_METHODS) as client:
+        client.send(b"".join(request(n, "sleep", [0.8]) for n in range(4)))
+        client.close_input()
+        assert [client.receive()["id"] for _ in range(4)] == [0, 1, 2, 3]
+        code, _ = end(client)
+    assert code == 0
+
+
+def test_stdout_gone_is_one_line_and_exit_1() -> None:
+    with daemon() as client:
+        client.call("version")
+        client.process.stdout.close()  # type: ignore[union-attr]
+        client.process.stdout = None
+        client.send(request(2))
+        code, log = end(client)
+    assert code == 1
+    assert log.count("ERROR stdout is closed: the client is gone") == 1
+    assert "Traceback" not in log
+
+
+def test_stdout_closed_from_the_start_is_one_line_and_exit_1() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{' '.join(SOURCE)} rpc >&-"],
+        input=request(1),
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert b"ERROR" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_stdin_closed_from_the_start_is_the_end_of_input() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{' '.join(SOURCE)} rpc <&-"], capture_output=True, timeout=20, check=False
+    )
+    assert done.returncode in (0, 1)
+    assert b"Traceback" not in done.stderr
+
+
+def test_stderr_closed_from_the_start_is_no_harm() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{' '.join(SOURCE)} rpc 2>&-"],
+        input=request(1) + request(2, "nonsense"),
+        stdout=subprocess.PIPE,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout.count(b"Content-Length") == 2
+
+
+def test_a_client_that_never_reads_stderr_does_not_stall_it() -> None:
+    with daemon(WITH_METHODS) as client:
+        for number in range(3000):  # more than 64 KiB of log
+            client.call("version", id=number)
+        os.set_blocking(client.process.stderr.fileno(), False)  # type: ignore[union-attr]
+        while client.process.stderr.read(65536):  # type: ignore[union-attr]
+            pass
+        client.call("version", id="later")
+        code, log = end(client)
+    assert code == 0
+    assert "log lines could not be written" in log
+
+
+def test_a_full_stderr_delays_the_exit_by_half_a_second_at_most() -> None:
+    with daemon(WITH_METHODS) as client:
+        for number in range(3000):
+            client.call("version", id=number)
+        client.close_input()
+        code, seconds = client.wait()
+    assert code == 0
+    assert seconds < 1.2
+
+
+def test_stdout_is_given_back_as_it_came() -> None:
+    reading, writing = os.pipe()
+    with daemon(stdout=writing) as client:
+        client.send(request(1))
+        assert os.read(reading, 100)
+        assert not os.get_blocking(writing)
+        client.close_input()
+        client.wait()
+        assert os.get_blocking(writing)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_the_parent_killed_with_9_leaves_no_orphan() -> None:
+    script = (
+        "import subprocess, sys, time\n"
+        f"p = subprocess.Popen({[*SOURCE, 'rpc']!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "print(p.pid, flush=True); time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([SOURCE[0], "-c", script], stdout=subprocess.PIPE)
+    pid = int(parent.stdout.readline())  # type: ignore[union-attr]
+    time.sleep(0.5)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    end_of_patience = time.monotonic() + 5
+    while time.monotonic() < end_of_patience:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            break
+        try:  # nobody may be there to reap it
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().split()[2] == "Z":
+                    break
+        except FileNotFoundError:
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the daemon outlived its parent")
+    parent.communicate()
+
+
+def test_a_person_at_a_terminal_is_told_what_to_do() -> None:
+    main, side = os.openpty()
+    with daemon(stdin=side) as client:
+        os.close(side)
+        os.write(main, b'Content-Length: 43\n\n{"jsonrpc":"2.0","id":7,"method":"version"}\n\x04')
+        assert client.receive()["id"] == 7
+        os.write(main, b"\x04")
+        client.wait()
+        code, log = end(client)
+    os.close(main)
+    assert code == 0
+    hint = log.splitlines()[0]
+    for words in ("waiting", "Ctrl-D", "duet-rpc call", "duet-rpc console"):
+        assert words in hint
+
+
+def test_a_pipe_of_one_page_is_enough() -> None:
+    if not hasattr(fcntl, "F_SETPIPE_SZ"):
+        pytest.skip("pipes can't be made smaller here")
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    with daemon(WITH_METHODS, stdout=writing) as client:
+        os.close(writing)
+        client.send(request(1, "big", [200_000]))
+        data = b""
+        while len(data) < 200_000:
+            data += os.read(reading, 999)
+            time.sleep(0.0005)
+        client.close_input()
+        assert client.wait()[0] == 0
+    os.close(reading)
+    assert data.endswith(b'xxx"}')

@@ -1,0 +1,302 @@
+"""Log lines: where they go, what they say, and what they never say."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from duet_rpc import __version__
+from tests.support import SOURCE, TOP, WITH_METHODS, daemon, frame, request, run
+
+LINE = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (DEBUG|INFO |WARN |ERROR) \S.*"
+)
+SECRET = "sk-0123456789-secret"  # noqa: S105
+
+
+def test_every_line_has_time_severity_and_message() -> None:
+    _, _, log = run(
+        request(1, "setLogLevel", ["debug"]) + request(2) + request(None, "no") + frame("{")
+    )
+    lines = log.splitlines()
+    assert len(lines) == 6
+    for line in lines:
+        assert LINE.fullmatch(line), line
+    assert f"duet-rpc {__version__} started: pid " in lines[0]
+    assert "level info, log to stderr" in lines[0]
+    assert lines[2].endswith("DEBUG method=version id=2 served")
+    assert "WARN  method=no id=null Method not found" in lines[3]
+    assert "WARN  id=null Parse error" in lines[4]
+    assert lines[5].endswith("INFO  stdin closed, shutting down gracefully")
+
+
+def test_the_start_line_is_first_even_if_it_is_written_late() -> None:
+    with daemon([*SOURCE, "rpc", "--log-level", "debug"]) as client:
+        client.call("version")
+        time.sleep(0.8)
+        client.call("version", id=2)
+        _, _, log = client.finish()
+    lines = log.splitlines()
+    assert "started" in lines[0]
+    assert "id=1 " in lines[1]
+    assert "id=2 " in lines[2]
+    times = [line.split()[0] for line in lines]
+    assert times == sorted(times)
+
+
+def test_with_and_without_loguru_a_line_looks_the_same() -> None:
+    _, _, quick = run(request(1, "x"))
+    with daemon() as client:
+        client.send(request(1, "x"))
+        time.sleep(0.8)  # long enough for loguru to be loaded
+        _, _, slow = client.finish()
+    blank = re.compile(r"\d")
+    assert blank.sub("0", quick).replace("0", "") == blank.sub("0", slow).replace("0", "")
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.8], ids=["leaving at once", "staying"])
+def test_a_file_takes_the_lines_and_stderr_stays_empty(tmp_path: Path, wait: float) -> None:
+    path = tmp_path / "duet.log"
+    with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
+        client.send(request(1, "nonsense"))
+        client.receive()
+        time.sleep(wait)
+        code, _, err = client.finish()
+    assert (code, err) == (0, "")
+    text = path.read_text()
+    assert f"log to {path}" in text
+    assert "Method not found" in text
+    assert "stdin closed" in text
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_was_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "duet.log"
+    path.write_text("old\n")
+    path.chmod(0o644)
+    run(b"", env={"DUET_RPC_LOG": str(path)})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text().startswith("old\n")
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    _, _, log = run(b"", env={"DUET_RPC_LOG": ""})
+    assert "log to stderr" in log
+
+
+@pytest.mark.parametrize("kind", ["directory", "missing folder", "pipe"])
+def test_what_cannot_be_written_is_one_warning_and_stderr(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path = tmp_path / "no" / "such" / "folder.log"
+    code, _, log = run(b"", env={"DUET_RPC_LOG": str(path)})
+    assert code == 0
+    assert log.count("WARN") == 1
+    assert "DUET_RPC_LOG can't be written" in log
+    assert "log to stderr" in log
+
+
+def test_dev_null_is_a_place_for_a_log() -> None:
+    mode = os.stat(os.devnull).st_mode
+    code, _, log = run(request(1, "x"), env={"DUET_RPC_LOG": os.devnull})
+    assert (code, log) == (0, "")
+    assert os.stat(os.devnull).st_mode == mode
+
+
+def test_a_file_never_grows_without_bound(tmp_path: Path) -> None:
+    path = tmp_path / "duet.log"
+    script = (
+        "from duet_rpc.log import Log\n"
+        f"log = Log('info', {str(path)!r})\n"
+        "for n in range(42000): log.info('x' * 980)\n"
+        "log.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=TOP, timeout=60)
+    sizes = [file.stat().st_size for file in tmp_path.iterdir()]
+    assert len(sizes) == 3
+    assert max(sizes) <= 10_000_000
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_full_file_is_rotated_even_by_a_daemon_that_leaves_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "duet.log"
+    path.write_bytes(b"x" * 9_999_999)
+    run(request(1), env={"DUET_RPC_LOG": str(path)})
+    assert len(list(tmp_path.iterdir())) == 2
+    assert "started" in path.read_text()
+
+
+def test_a_deleted_file_is_made_anew_and_a_lost_folder_is_survived(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    path = folder / "duet.log"
+    with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
+        time.sleep(0.8)
+        path.unlink()
+        client.send(request(1, "first"))
+        client.receive()
+        assert "method=first" in path.read_text()
+        path.unlink()
+        folder.rmdir()
+        folder.write_text("in the way")
+        client.send(request(2, "second"))
+        assert client.receive()["id"] == 2
+        folder.unlink()
+        folder.mkdir()
+        client.send(request(3, "third"))
+        assert client.receive()["id"] == 3
+        code, _, err = client.finish()
+    assert (code, err) == (0, "")
+    text = path.read_text()
+    assert "1 log lines could not be written" in text
+    assert "method=third" in text
+
+
+# Colour.
+
+
+def terminal_output(command: list[str], env: dict[str, str] | None = None) -> str:
+    """Run a daemon with a terminal for its stderr."""
+    main, side = os.openpty()
+    with daemon(command, env=env, stderr=side) as client:
+        os.close(side)
+        client.call("version")
+        time.sleep(0.8)
+        client.close_input()
+        client.wait()
+        try:
+            return os.read(main, 10_000).decode()
+        except OSError:
+            return ""
+        finally:
+            os.close(main)
+
+
+def test_a_terminal_gets_colour_and_nothing_else_does() -> None:
+    plain = {"NO_COLOR": ""}
+    assert "\x1b[" in terminal_output([*SOURCE, "rpc"], plain)
+    assert "\x1b[" not in terminal_output([*SOURCE, "rpc", "--no-color"], plain)
+    assert "\x1b[" not in terminal_output([*SOURCE, "--no-color", "rpc"], plain)
+    assert "\x1b[" not in terminal_output([*SOURCE, "rpc"], {"NO_COLOR": "1"})
+    with daemon([*SOURCE, "rpc"], env=plain) as client:
+        time.sleep(0.8)
+        assert "\x1b[" not in client.finish()[2]
+
+
+def test_a_file_is_plain_on_a_terminal_too(tmp_path: Path) -> None:
+    path = tmp_path / "duet.log"
+    shown = terminal_output([*SOURCE, "rpc"], {"NO_COLOR": "", "DUET_RPC_LOG": str(path)})
+    assert shown == ""
+    assert "\x1b[" not in path.read_text()
+
+
+# What the client sends is harmless.
+
+NASTY = [
+    "a\nFAKE 2026 INFO line",
+    "\x1b[31mred\x1b[0m",
+    "<red>markup</red>",
+    "{braces} {0} {extra}",
+    "%s %d",
+    "\u202eright-to-left",
+    "\x00\x07\r",
+    "a id=5 forged",
+    'quote"d',
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("method", NASTY)
+@pytest.mark.parametrize("wait", [0.0, 0.8], ids=["plain", "loguru"])
+def test_what_the_client_sends_takes_no_effect(method: str, wait: float) -> None:
+    with daemon() as client:
+        client.send(request(method, method))
+        client.receive()
+        time.sleep(wait)
+        _, _, log = client.finish()
+    lines = log.splitlines()
+    assert len(lines) == 3
+    assert all(LINE.fullmatch(line) for line in lines)
+    assert all(line.isprintable() for line in lines)
+    if method.isprintable() and '"' not in method:
+        assert f'method="{method}" id="{method}"' in lines[1]
+
+
+def test_long_values_are_cut() -> None:
+    _, _, log = run(request("i" * 5000, "m" * 5000))
+    line = log.splitlines()[1]
+    assert "method=" + "m" * 199 + "… " in line
+    assert len(line) < 700
+
+
+def test_no_payload_and_no_secret_after_a_fault() -> None:
+    hostile = [
+        frame(f'{{"id":1,"params":"{SECRET}"'),
+        frame(f'{{"jsonrpc":"1.0","id":1,"params":"{SECRET}"}}'),
+        frame(f'["{SECRET}"]'),
+        frame(f'"{SECRET}"'),
+        f"Content-Length: {SECRET}\r\n\r\n".encode(),
+        f"{SECRET}\r\n".encode(),
+        f"X-Token: {SECRET}\r\n\r\n".encode(),
+        frame("{}", f"Content-Length: {{}}\r\nContent-Type: {SECRET}\r\n\r\n"),
+        frame("{}", f"Content-Length: {{}}\r\nContent-Type: application/vscode-jsonrpc; charset={SECRET}\r\n\r\n"),
+        request(1, "setLogLevel", {"level": "debug"}),
+        request(1, "version", {SECRET: SECRET}),
+        f"Content-Length: 99999999\r\n\r\n{SECRET}".encode(),
+        request(1),
+    ]  # fmt: skip
+    code, _, log = run(b"".join(hostile), env={"SOME_TOKEN": SECRET})
+    assert code == 0
+    assert SECRET not in log
+
+
+def test_a_wrong_value_of_a_method_is_not_logged() -> None:
+    _, _, log = run(request(1, "setLogLevel", {"level": SECRET}))
+    assert "Invalid params" in log
+    assert SECRET not in log
+
+
+def test_a_disabled_level_never_loads_loguru() -> None:
+    with daemon([*SOURCE, "rpc", "--log-level", "error"]) as client:
+        client.call("version")
+        time.sleep(0.8)
+        try:
+            maps = Path(f"/proc/{client.process.pid}/maps").read_text()
+        except FileNotFoundError:
+            pytest.skip("no /proc here")
+        assert "_asyncio" not in maps
+        assert client.finish()[2] == ""
+
+
+def test_a_method_that_uses_loguru_itself_logs_to_the_same_place() -> None:
+    # The sinks are shared; lines that are not ours keep their own message.
+    script = (
+        "from duet_rpc.log import Log\n"
+        "log = Log('info'); log.info('ours'); log.settle()\n"
+        "from loguru import logger\n"
+        "logger.info('theirs {}', '{x} <red>')\n"
+        "log.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, cwd=TOP, timeout=20, check=True
+    )
+    lines = done.stderr.decode().splitlines()
+    assert [line.split(" ", 2)[2].strip() for line in lines] == ["ours", "theirs {x} <red>"]
+    assert all(LINE.fullmatch(line) for line in lines)
+
+
+def test_the_log_of_methods_names_file_and_line_but_no_folder() -> None:
+    _, _, log = run(request(1, "boom"), WITH_METHODS)
+    assert re.search(r"RuntimeError: it broke \(daemon_with_methods\.py:\d+ in boom\)", log)
+    assert str(TOP) not in log

@@ -1,0 +1,187 @@
+"""JSON text to messages and back."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duet_rpc.protocol.messages import (
+    Failure,
+    Request,
+    Response,
+    encode_success,
+    parse,
+    read_id,
+    to_json,
+)
+
+IDS = [
+    "1",
+    "0",
+    "-0",
+    "-1",
+    "1.0",
+    "-0.0",
+    "1e2",
+    "1E+2",
+    "1e400",
+    "-1e400",
+    "1e-400",
+    "9007199254740993",
+    "123456789012345678901234567890",
+    "0." + "1234567890" * 4,
+    '"1"',
+    '""',
+    '"\\ud800"',
+    '"\\ud83d\\ude00"',
+    '"a\\"b\\\\c\\u0000"',
+    "null",
+]
+
+
+def envelope(id: str, rest: str = '"method":"m"') -> bytes:
+    return f'{{"jsonrpc":"2.0","id":{id},{rest}}}'.encode()
+
+
+@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("place", ['"id":{},"method":"m"', '"method":"m" , "id" : {} '])
+def test_an_id_comes_back_as_it_went_in(id: str, place: str) -> None:
+    message = parse(('{"jsonrpc":"2.0",' + place.replace("{}", id) + "}").encode())
+    assert isinstance(message, Request)
+    assert message.id == id
+    assert encode_success(message.id, b"1") == b'{"jsonrpc":"2.0","id":%b,"result":1}' % id.encode()
+
+
+@pytest.mark.parametrize("id", [*IDS, "9" * 5000])
+def test_the_id_of_a_broken_message_is_read(id: str) -> None:
+    message = parse(envelope(id, '"params":[NaN, {"id":99}], "more": [1'))
+    assert isinstance(message, Failure)
+    assert message.code == -32700
+    assert message.id == id
+
+
+def test_an_id_of_letters_beyond_ascii_is_the_same_string() -> None:
+    message = parse('{"jsonrpc":"2.0","id":"日本\u2028😀","method":"m"}'.encode())
+    assert isinstance(message, Request)
+    assert json.loads(message.id or "") == "日本\u2028😀"
+    assert (message.id or "").isascii()
+
+
+def test_without_an_id_it_is_a_notification_and_with_null_a_request() -> None:
+    for text, id in ((b'{"jsonrpc":"2.0","method":"m"}', None), (envelope("null"), "null")):
+        message = parse(text)
+        assert isinstance(message, Request)
+        assert message.id == id
+
+
+def test_of_two_ids_the_last_counts_broken_or_not() -> None:
+    whole = parse(b'{"jsonrpc":"2.0","id":1.0,"id":2.0,"method":"m"}')
+    assert isinstance(whole, Request)
+    assert whole.id == "2.0"
+    assert read_id(b'{"id":1.0,"id":2.0,') == "2.0"
+    assert read_id(b'{"id":1,"id":[],') is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"params":{"id":1},"method":"m"',
+        '{"a":"\\"id\\":1,","b"',
+        '["id",1]',
+        '"id":1,',
+        '{"xid":1,',
+        '{"id":true,',
+        '{"id":01,',
+        '{"id":1',
+        '{"id":"1',
+        '{"id":١,',
+        "",
+        "{",
+        '{"id"',
+    ],
+)
+def test_what_only_looks_like_an_id_is_none(text: str) -> None:
+    assert read_id(text.encode()) is None
+
+
+def test_an_escaped_key_is_the_same_key() -> None:
+    assert read_id(b'{"\\u0069d":5,"x":') == "5"
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_a_failure(data: bytes) -> None:
+    assert isinstance(parse(data), (Request, Response, Failure))
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(JSON, st.integers() | st.text())
+def test_values_survive_the_way_in_and_out(value: object, id: object) -> None:
+    text = json.dumps({"jsonrpc": "2.0", "id": id, "method": "m", "params": [value]})
+    for body in (text.encode(), text.encode()[:-1]):
+        message = parse(body)
+        if body == text.encode():
+            assert isinstance(message, Request)
+            assert message.params == [value]
+            assert json.loads(to_json(value)) == value
+        assert json.loads(getattr(message, "id", None) or "") == id
+
+
+def test_a_bracket_more_or_less_never_changes_the_id_that_is_read() -> None:
+    text = '{"a":[1,{"b":"]}"}],"id":"x","c":[[[]]],"d":{"id":2}}'
+    for at in range(text.index('"c"'), len(text)):
+        assert read_id(text[:at].encode()) == '"x"'
+
+
+@pytest.mark.parametrize(
+    ("detail", "text"),
+    [
+        ("nested too deeply", "[" * 100_000),
+        ("integer too long", "9" * 4301),
+        ("NaN is not JSON", "NaN"),
+        ("the body is not UTF-8", b"\xff"),
+        ("more than one JSON value", "{} {}"),
+        ("no JSON value at character 6", '{"a": }'),
+        ("Invalid control character at character 1", '"\n"'),
+        ("no JSON value at character 0", "nonsense"),
+    ],
+)
+def test_a_parse_error_says_what_is_wrong_and_shows_nothing_of_the_text(
+    detail: str, text: str | bytes
+) -> None:
+    message = parse(text.encode() if isinstance(text, str) else text)
+    assert isinstance(message, Failure)
+    assert message.message == f"Parse error: {detail}"
+
+
+def test_the_longest_integer_is_taken() -> None:
+    message = parse(envelope("1", '"method":"m","params":[' + "9" * 4300 + "]"))
+    assert isinstance(message, Request)
+    assert message.params == [10**4300 - 1]
+
+
+def test_a_number_too_large_for_a_float_is_json_all_the_same() -> None:
+    message = parse(envelope("1", '"method":"m","params":[1e400]'))
+    assert isinstance(message, Request)
+    assert message.params == [math.inf]
+
+
+def test_results_are_json_that_emacs_can_read() -> None:
+    assert to_json({"a": ["é", 1.5, None, True]}) == '{"a":["é",1.5,null,true]}'.encode()
+    assert to_json("a\ud800b") == '"a�b"'.encode()
+    assert to_json("\ud83d\ude00") == '"😀"'.encode()
+    for bad in (math.nan, [math.inf], {1, 2}, object(), b"bytes"):
+        with pytest.raises((ValueError, TypeError)):
+            to_json(bad)

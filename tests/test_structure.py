@@ -1,0 +1,55 @@
+"""The house stays in shape: who may import whom, and what the start does without."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+from tests.support import TOP, request
+
+
+def imports_of(folder: str) -> set[str]:
+    found = set()
+    for path in (TOP / "duet_rpc" / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module)
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+    return found
+
+
+def test_protocol_imports_nothing_of_the_rest() -> None:
+    ours = {name for name in imports_of("protocol") if name.startswith("duet_rpc")}
+    assert ours == {name for name in ours if name.startswith("duet_rpc.protocol")}
+    assert not {"os", "time", "select", "loguru"} & imports_of("protocol")
+
+
+def test_methods_know_no_wire() -> None:
+    assert not {name for name in imports_of("methods") if "server" in name or "framing" in name}
+
+
+def test_the_way_to_the_first_reply_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, os; sys.argv = ['duet-rpc', 'rpc']\n"
+        "class Done(Exception): pass\n"
+        "from duet_rpc.server import stdio\n"
+        "def look(self, data):\n"
+        "    os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
+        "stdio.Stdio.write = look\n"
+        "from duet_rpc.cli import main; main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        input=request(1),
+        capture_output=True,
+        cwd=TOP,
+        timeout=20,
+        check=True,
+    )
+    loaded = set(done.stderr.decode().split())
+    assert "duet_rpc.server.daemon" in loaded
+    heavy = {"loguru", "re", "json", "enum", "typing", "dataclasses", "argparse", "selectors",
+             "signal", "collections", "inspect", "tomllib", "tomli", "datetime"}  # fmt: skip
+    assert not heavy & loaded

@@ -31,7 +31,7 @@ bench: dist/duet-rpc.pyz ## measure, beside the leanest loop that Python can do
 	$(BIN)/python -m bench
 
 clean: ## remove everything that was made
-	rm -rf .venv build dist tests/node/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist tests/clients/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 dist/duet-rpc.pyz: .venv/ready $(SOURCES)
@@ -49,7 +49,7 @@ dist/duet-rpc.pyz: .venv/ready $(SOURCES)
 	@touch $@
 
 # What the tests need beside Python: Emacs, and Node.js for a client that others wrote.
-build/tools: tests/node/package.json
+build/tools: tests/clients/package.json
 	@mkdir -p build
 	@need=; for e in $(EMACSEN); do command -v $$e > /dev/null || need="$$need emacs-nox"; done; \
 	command -v npm > /dev/null || need="$$need nodejs npm"; \
@@ -58,5 +58,5 @@ build/tools: tests/node/package.json
 	elif [ -n "$$need" ]; then \
 	  echo "NOT FOUND:$$need. THE TESTS THAT NEED THEM ARE SKIPPED." >&2; fi
 	@if command -v npm > /dev/null; then \
-	  cd tests/node && npm install --silent --no-package-lock --no-audit --no-fund; fi
+	  cd tests/clients && npm install --silent --no-package-lock --no-audit --no-fund; fi
 	@if [ "$$CI" = true ] || { command -v npm && command -v emacs; } > /dev/null; then touch $@; fi

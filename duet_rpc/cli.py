@@ -132,12 +132,7 @@ def run_rpc(words: Words) -> None:
 
     config = load_config()
     level = words.log_level or config.log_level or "info"
-    color = (
-        not words.no_color
-        and config.color
-        and not os.environ.get("NO_COLOR")
-        and os.isatty(2)
-    )
+    color = not words.no_color and config.color and not os.environ.get("NO_COLOR") and os.isatty(2)
     serve(descriptors, Log(level, os.environ.get("DUET_RPC_LOG"), color))
 
 

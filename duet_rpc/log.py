@@ -21,6 +21,7 @@ from duet_rpc.protocol.limits import LOG_FILE_MAX, LOG_FILES_KEPT, LOG_GRACE, LO
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
 DEBUG, INFO, WARN, ERROR = LEVELS.values()
@@ -174,7 +175,7 @@ class Log:
                         write(Line("WARN", f"{self._dropped} log lines could not be written"))
                         self._dropped = 0
                     write(line)
-                except Exception:  # a full disk, a full pipe, a folder gone: never our end
+                except Exception:  # noqa: BLE001 - a full disk, a full pipe, a folder gone: never our end
                     self._dropped += 1
         finally:
             self._busy = False
@@ -223,10 +224,12 @@ class Log:
             # A method of the user's may log through loguru too, without our parts.
             if "severity" in record["extra"]:
                 return "<dim>{extra[time]}</dim> <level>{extra[severity]:<5}</level> {message}\n"
-            return "<dim>{time:YYYY-MM-DDTHH:mm:ss.SSSZ}</dim> <level>{level:<5}</level> {message}\n"
+            return (
+                "<dim>{time:YYYY-MM-DDTHH:mm:ss.SSSZ}</dim> <level>{level:<5}</level> {message}\n"
+            )
 
         logger.remove()
-        options = {"format": form, "level": 0, "catch": False, "backtrace": False, "diagnose": False}
+        options: Any = {"format": form, "level": 0, "catch": False, "diagnose": False}
         if self._path is None:
             logger.add(self._write_stream, colorize=self._color, **options)
         else:

@@ -1,6 +1,6 @@
 """The daemon with methods that only tests want: slow, noisy, broken ones.
 
-    python tests/daemon_with_methods.py [READ_TIMEOUT]
+python tests/daemon_with_methods.py [READ_TIMEOUT]
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def give(what: str) -> object:
 CIRCLE: list[object] = []
 CIRCLE.append(CIRCLE)
 
-NUMBER = {"type": "number"}
+NUMBER: dict[str, object] = {"type": "number"}
 METHODS = [
     Method("spin", "spin", spin, params={"seconds": NUMBER}, returns={}),
     Method("sleep", "sleep", sleep, params={"seconds": NUMBER}, returns={}),

@@ -19,7 +19,7 @@ class Error(NamedTuple):
 
     code: int
     id: object = None
-    reason: "str | None" = None
+    reason: str | None = None
 
 
 class Answer(NamedTuple):
@@ -285,6 +285,6 @@ def check(rows: list[Row], replies: list[dict[str, object]]) -> None:
             got.append(Error(error["code"], reply["id"], reason))
         else:
             got.append(Answer(reply["id"]))
-    for (name, wanted), reply in zip(expected, got):
-        assert wanted == reply, name
+    for (name, wanted), given in zip(expected, got):
+        assert wanted == given, name
     assert len(got) == len(expected)

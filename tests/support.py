@@ -112,7 +112,7 @@ class Client:
         """Write while reading, so that neither side waits for the other."""
         assert self.process.stdin is not None
         os.set_blocking(self.process.stdin.fileno(), False)
-        view, found = memoryview(data), []
+        view, found = memoryview(data), list[dict[str, Any]]()
         with selectors.DefaultSelector() as waiting:
             waiting.register(self.process.stdin, selectors.EVENT_WRITE)
             while len(found) < replies:
@@ -166,7 +166,7 @@ class Client:
         return reply["result"]
 
     def silent_for(self, seconds: float) -> bool:
-        """True where no byte of a reply comes for a while."""
+        """Return True where no byte of a reply comes for a while."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as waiting:
             waiting.register(self.process.stdout, selectors.EVENT_READ)

@@ -237,7 +237,8 @@ def test_stdout_is_given_back_as_it_came() -> None:
 def test_the_parent_killed_with_9_leaves_no_orphan() -> None:
     script = (
         "import subprocess, sys, time\n"
-        f"p = subprocess.Popen({[*SOURCE, 'rpc']!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "pipe = subprocess.PIPE\n"
+        f"p = subprocess.Popen({[*SOURCE, 'rpc']!r}, stdin=pipe, stdout=pipe)\n"
         "print(p.pid, flush=True); time.sleep(60)\n"
     )
     parent = subprocess.Popen([SOURCE[0], "-c", script], stdout=subprocess.PIPE)

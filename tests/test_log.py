@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from duet_rpc import __version__
+from tests.hostile import typed
 from tests.support import SOURCE, TOP, WITH_METHODS, daemon, frame, request, run
 
 LINE = re.compile(
@@ -250,7 +251,7 @@ def test_no_payload_and_no_secret_after_a_fault() -> None:
         f"{SECRET}\r\n".encode(),
         f"X-Token: {SECRET}\r\n\r\n".encode(),
         frame("{}", f"Content-Length: {{}}\r\nContent-Type: {SECRET}\r\n\r\n"),
-        frame("{}", f"Content-Length: {{}}\r\nContent-Type: application/vscode-jsonrpc; charset={SECRET}\r\n\r\n"),
+        typed(f"application/vscode-jsonrpc; charset={SECRET}"),
         request(1, "setLogLevel", {"level": "debug"}),
         request(1, "version", {SECRET: SECRET}),
         f"Content-Length: 99999999\r\n\r\n{SECRET}".encode(),

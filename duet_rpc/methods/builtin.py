@@ -59,9 +59,7 @@ def add_builtin(
                 "serverInfo": {"name": "duet-rpc", "version": __version__},
                 "protocolVersion": "2.0",
             },
-            returns=record(
-                serverInfo=record(name=STRING, version=STRING), protocolVersion=STRING
-            ),
+            returns=record(serverInfo=record(name=STRING, version=STRING), protocolVersion=STRING),
             constant=True,
         ),
         Method(

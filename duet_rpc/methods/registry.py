@@ -12,9 +12,10 @@ from duet_rpc.protocol.messages import to_json
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Union
 
     Schema = dict[str, object]
-    Params = dict[str, object] | list[object] | None
+    Params = Union[dict[str, object], list[object], None]
 
 
 class Method:
@@ -75,14 +76,15 @@ def bind(expected: dict[str, Schema], params: Params) -> list[object]:
     if isinstance(params, dict):
         for name, value in params.items():
             if name not in expected and name != "_meta":  # what is said about the call itself
-                raise invalid_params(name, "no such parameter", json_type(value))
+                raise invalid_params(name, "no parameter of this name", json_type(value))
         given = params
     else:
         names = list(expected)
         values = params or []
         if len(values) > len(names):
-            extra = len(names)
-            raise invalid_params(f"[{extra}]", "no such parameter", json_type(values[extra]))
+            most = len(names)
+            expected_count = f"{most} parameters at most"
+            raise invalid_params(f"[{most}]", expected_count, json_type(values[most]))
         given = dict(zip(names, values))
     for name, schema in expected.items():
         if name not in given:

@@ -34,7 +34,9 @@ CHARSETS = (b"utf-8", b"utf8")
 # next header costs what lies before it and not what lies behind it.
 WINDOW = 8 * HEADER_MAX
 
-NOT_IN_NAME = frozenset(b'"(),/:;<=>?@[\\]{} \t') | frozenset(range(32)) | frozenset(range(127, 256))
+NOT_IN_NAME = (
+    frozenset(b'"(),/:;<=>?@[\\]{} \t') | frozenset(range(32)) | frozenset(range(127, 256))
+)
 DIGITS_MAX = len(str(BODY_MAX))
 
 
@@ -57,7 +59,7 @@ class ContentLengthDecoder:
         self._begin(0)
 
     def _begin(self, at: int) -> None:
-        """A header section may begin here."""
+        """Expect a header section here."""
         self._at = self._scan = self._head = at
         self._length = -1  # what Content-Length said
         self._refusal: tuple[str, str] | None = None  # what is wrong with Content-Type

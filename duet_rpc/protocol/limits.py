@@ -12,6 +12,9 @@ READ_TIMEOUT = 30.0
 GRACE = 2.0
 """Seconds that a running request has once the daemon has been asked to leave."""
 
+FAREWELL = 0.05
+"""Seconds between the reply to `shutdown` and the exit, for a client that stays connected."""
+
 LOG_GRACE = 0.5
 """Seconds that the last log lines may take on the way out."""
 

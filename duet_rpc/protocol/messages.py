@@ -143,40 +143,43 @@ def fail(fault: Fault) -> Failure:
     )
 
 
-def _read_envelope(value: dict[str, object], body: bytes | bytearray) -> Request | Response | Failure:
-    id: str | None
-    given = value.get("id", value)  # no value holds itself: it stands for "absent"
-    kind = type(given)
-    if kind is int and given:
-        id = str(given)
-    elif given is value:
-        id = None
-    elif kind is str:
-        id = encode_basestring_ascii(given)  # type: ignore[arg-type]
-    elif given is None:
-        id = NULL
-    elif kind is int or kind is float:
-        id = read_id(body)
-    elif "method" not in value and ("result" in value or "error" in value):
-        return Response(None)
+def _read_envelope(
+    value: dict[str, object], body: bytes | bytearray
+) -> Request | Response | Failure:
+    method = value.get("method", value)  # no value holds itself: it stands for "absent"
+    is_response = method is value and ("result" in value or "error" in value)
+    id = value.get("id", value)
+    if id is value:
+        text = None
+    elif type(id) is int and id:
+        text = str(id)  # the usual case; -0 is not
     else:
-        return fail(
-            Fault(INVALID_REQUEST, "id must be a string, a number or null", INVALID_ID_TYPE)
-        )
+        text = _write_id(id, body)
+        if text is None and not is_response:
+            detail = "id must be a string, a number or null"
+            return fail(Fault(INVALID_REQUEST, detail, INVALID_ID_TYPE))
+    if is_response:
+        return Response(text)
 
-    method = value.get("method", value)
-    if method is value and ("result" in value or "error" in value):
-        return Response(id)
     params = value.get("params")
     if value.get("jsonrpc") != "2.0":
         detail = 'jsonrpc must be "2.0"'
-    elif type(method) is not str:
+    elif not isinstance(method, str):
         detail = "method must be a string"
-    elif params is not None and type(params) is not dict and type(params) is not list:
+    elif params is not None and not isinstance(params, (dict, list)):
         detail = "params must be an object or an array"
     else:
-        return Request(method, params, id)
-    return Failure(id or NULL, INVALID_REQUEST, f"{TITLES[INVALID_REQUEST]}: {detail}")
+        return Request(method, params, text)
+    return Failure(text or NULL, INVALID_REQUEST, f"{TITLES[INVALID_REQUEST]}: {detail}")
+
+
+def _write_id(id: object, body: bytes | bytearray) -> str | None:
+    """Write an id as it came; None where it is of no type for an id."""
+    if isinstance(id, str):
+        return encode_basestring_ascii(id)
+    if id is None:
+        return NULL
+    return read_id(body) if type(id) in (int, float) else None
 
 
 def _what_is_wrong(error: Exception) -> str:

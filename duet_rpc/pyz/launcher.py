@@ -1,27 +1,36 @@
-# The `__main__` of duet-rpc.pyz.
-#
-# shiv unpacks the archive's packages into a cache the first time and imports them from
-# there. Its own bootstrap looks that cache up with a dozen imports, three times the
-# start of Python itself. This one opens the directory and goes; everything else (the
-# first start, no cache to write to) is in `_unpack`. Stored uncompressed and kept short,
-# because Python compiles it anew at every start.
+"""The `__main__` of duet-rpc.pyz.
+
+shiv unpacks the archive's packages into a cache the first time and imports them from
+there. Its own bootstrap looks that cache up with a dozen imports, three times the start
+of Python itself. This one opens the directory and goes; everything else (the first
+start, no cache to write to) is in `_unpack`. Kept short, because Python compiles it anew
+at every start.
+"""
+
+from __future__ import annotations
+
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    pass
 
 BUILD = "@BUILD@"
 
 
-def _roots():
-    environ = os.environ
+def _roots() -> list[str]:
+    environ, roots = os.environ, []
     if environ.get("XDG_CACHE_HOME", "").startswith("/"):
-        yield environ["XDG_CACHE_HOME"] + "/duet-rpc"
+        roots.append(environ["XDG_CACHE_HOME"] + "/duet-rpc")
     elif environ.get("HOME", "").startswith("/"):
-        yield environ["HOME"] + "/.cache/duet-rpc"
+        roots.append(environ["HOME"] + "/.cache/duet-rpc")
     # No home directory, or one that can't be written to.
-    yield (environ.get("TMPDIR") or "/tmp").rstrip("/") + f"/duet-rpc-{os.geteuid()}"
+    shared = environ.get("TMPDIR") or "/tmp"  # noqa: S108 - checked to be ours in `_find`
+    return [*roots, f"{shared.rstrip('/')}/duet-rpc-{os.geteuid()}"]
 
 
-def _find(roots, name):
+def _find(roots: list[str], name: str) -> str | None:
     from fcntl import LOCK_NB, LOCK_SH, flock
 
     for root in roots:
@@ -39,7 +48,7 @@ def _find(roots, name):
     return None
 
 
-def _main():
+def _main() -> None:
     archive = os.path.dirname(os.path.abspath(__file__))
     if any(name.startswith("SHIV_") for name in os.environ):
         # Whoever sets shiv's own variables wants shiv's own ways.
@@ -47,7 +56,7 @@ def _main():
 
         bootstrap()
     name = f"{BUILD}-{sys.implementation.cache_tag}"
-    roots = list(_roots())
+    roots = _roots()
     packages = _find(roots, name)
     if packages is None:
         from _unpack import unpack

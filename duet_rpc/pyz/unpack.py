@@ -25,6 +25,8 @@ def unpack(archive: str, roots: list[str], name: str) -> None:
     try:
         for root in roots:
             try:
+                if not Path(root).parent.parent.is_dir():
+                    continue  # a home directory that is not there is not made
                 os.makedirs(root, exist_ok=True)
                 if not is_private(root):
                     continue
@@ -41,7 +43,7 @@ def unpack(archive: str, roots: list[str], name: str) -> None:
 
 
 def is_private(root: str) -> bool:
-    """True where nobody else can put a file into a directory."""
+    """Return True where nobody else can put a file into a directory."""
     seen = os.lstat(root)
     return seen.st_uid == os.geteuid() and (seen.st_mode & 0o170022) == 0o040000
 

@@ -11,7 +11,7 @@ from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.registry import Method, Registry
 from duet_rpc.protocol.errors import PARSE_ERROR, TITLES, Fault
 from duet_rpc.protocol.framing import ContentLengthDecoder, encode
-from duet_rpc.protocol.limits import READ_TIMEOUT
+from duet_rpc.protocol.limits import FAREWELL, READ_TIMEOUT
 from duet_rpc.protocol.messages import (
     Failure,
     Request,
@@ -67,7 +67,7 @@ def serve(
         log.error("stdout is closed: the client is gone")
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - no traceback reaches a person
         log.error(f"internal error: {log.describe(error)}")
     lifecycle.leave(code)
 
@@ -75,9 +75,7 @@ def serve(
 class Daemon:
     """One client, one registry, one request at a time."""
 
-    def __init__(
-        self, stdio: Stdio, lifecycle: Lifecycle, log: Log, read_timeout: float
-    ) -> None:
+    def __init__(self, stdio: Stdio, lifecycle: Lifecycle, log: Log, read_timeout: float) -> None:
         self._stdio = stdio
         self._lifecycle = lifecycle
         self._log = log
@@ -107,6 +105,9 @@ class Daemon:
             self._serve()
         if self._leaving:
             self._log.info("shutdown requested, shutting down gracefully")
+            # jsonrpc.el 1.0.25 hands a reply on later than the news of our death; where
+            # both come at once its caller is told that the server died.
+            self._stdio.input_closed(FAREWELL)
 
     # Reading.
 
@@ -157,10 +158,10 @@ class Daemon:
             if event is None:
                 break
             moved = True
-            if type(event) is Fault:
+            if isinstance(event, Fault):
                 self._refuse(fail(event))
             else:
-                self._answer(event)  # type: ignore[arg-type]
+                self._answer(event)
         self._flush()
         if not decoder.partial:
             self._deadline = None
@@ -171,9 +172,9 @@ class Daemon:
 
     def _answer(self, body: bytes | bytearray) -> None:
         message = parse(body)
-        if type(message) is Request:
+        if isinstance(message, Request):
             self._call(message)
-        elif type(message) is Failure:
+        elif isinstance(message, Failure):
             if message.code == PARSE_ERROR:
                 self._decoder.reject()
             self._refuse(message)
@@ -183,7 +184,7 @@ class Daemon:
     def _call(self, request: Request) -> None:
         method = dispatch.find(self.registry, request)
         result: bytes | Failure
-        if type(method) is Failure:
+        if isinstance(method, Failure):
             result = method
         elif method in self._quick:
             result = dispatch.call(method, request)
@@ -191,7 +192,7 @@ class Daemon:
             self._flush()
             with self._lifecycle.guard():
                 result = dispatch.call(method, request)
-        if type(result) is Failure:
+        if isinstance(result, Failure):
             self._refuse(result, request.method)
             return
         if request.id is not None:

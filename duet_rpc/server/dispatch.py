@@ -29,5 +29,5 @@ def call(method: Method, request: Request) -> bytes | Failure:
         except RpcError as error:
             to_json([error.code, error.message, error.data])  # or it is a failure of its own
             return Failure(request.id, error.code, error.message, error.data)
-    except BaseException as error:  # SystemExit too: a method does not end the daemon
+    except BaseException as error:  # noqa: BLE001 - SystemExit too: a method does not end the daemon
         return Failure(request.id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error)

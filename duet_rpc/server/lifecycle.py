@@ -45,7 +45,7 @@ class Lifecycle:
         self.stopping = False
         self.input_ended = False
         self.input_closed: Callable[[], bool] = bool
-        self.release: Callable[[], None] = bool
+        self.release: Callable[[], object] = bool
         # Signals write to this pipe, so that one which comes just before the loop goes
         # to sleep wakes it all the same.
         self.wakeup, awake = os.pipe()

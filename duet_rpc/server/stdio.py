@@ -8,6 +8,7 @@ library or a child process can neither eat a request nor break into a reply.
 from __future__ import annotations
 
 import os
+import select
 import sys
 from select import POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, poll
 from stat import S_ISFIFO, S_ISSOCK
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 
 PIECE = 64 * 1024
 
-try:
-    from select import POLLRDHUP as PEER_GONE  # a socket whose other side sends no more
-except ImportError:
-    PEER_GONE = 0
+# A socket whose other side sends no more; Linux alone tells.
+PEER_GONE: int = getattr(select, "POLLRDHUP", 0)
 
 
 def claim() -> tuple[int, int]:
@@ -87,9 +86,9 @@ class Stdio:
         """Read what is there; nothing at the end of input."""
         return os.read(self._reading, PIECE)
 
-    def input_closed(self) -> bool:
-        """True once the other side has closed its end, even if bytes are still unread."""
-        ready = self._hangup.poll(0)
+    def input_closed(self, seconds: float = 0.0) -> bool:
+        """Return True once the other side has closed its end, even if bytes are still unread."""
+        ready = self._hangup.poll(seconds * 1000)
         return bool(ready and ready[0][1] & (POLLHUP | POLLERR | POLLNVAL | PEER_GONE))
 
     def write(self, data: bytes) -> None:

@@ -1,0 +1,101 @@
+"""Print how dist/duet-rpc.pyz compares with the leanest loop that Python can do.
+
+Milliseconds depend on the machine and on what else it does; ratios within one run hold.
+So every program takes its turn in every round, and what counts is the median of ratios.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+LEAN = [sys.executable, "-I", "-S", str(TOP / "bench" / "lean.py")]
+DUET = [sys.executable, str(TOP / "dist" / "duet-rpc.pyz"), "rpc"]
+BODY = b'{"jsonrpc":"2.0","id":1,"method":"version"}'
+FRAME = b"Content-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+ROUNDS = 40
+TRIPS = 2000
+
+
+class Peer:
+    """One program under test."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.into, self.out = self.process.stdin.fileno(), self.process.stdout.fileno()
+
+    def trip(self) -> int:
+        """Make one call; return the size of the reply."""
+        os.write(self.into, FRAME)
+        return len(os.read(self.out, 65536))
+
+    def burst(self, count: int) -> None:
+        """Send many requests at once and read all replies."""
+        size = self.trip()
+        os.write(self.into, FRAME * count)
+        left = size * count
+        while left > 0:
+            left -= len(os.read(self.out, 1 << 20))
+
+    def leave(self) -> None:
+        """End the input and wait for the end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def measure(command: list[str]) -> dict[str, float]:
+    """Take all measurements of one program once, in microseconds."""
+    clock = time.perf_counter
+    start = clock()
+    peer = Peer(command)
+    peer.trip()
+    first = clock()
+    time.sleep(0.5)  # what a program does when its client falls silent is not measured
+    trips = []
+    for _ in range(TRIPS):
+        before = clock()
+        peer.trip()
+        trips.append(clock() - before)
+    before = clock()
+    peer.burst(1000)
+    burst = (clock() - before) / 1000
+    before = clock()
+    peer.leave()
+    return {
+        "spawn to first reply": (first - start) * 1e6,
+        "round trip": statistics.median(trips) * 1e6,
+        "burst, a request": burst * 1e6,
+        "end of input to gone": (clock() - before) * 1e6,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    Peer(DUET).leave()  # the first start unpacks
+    lean, duet = [], []
+    for _ in range(ROUNDS):
+        lean.append(measure(LEAN))
+        duet.append(measure(DUET))
+    print(
+        f"{'median of ' + str(ROUNDS):24}{'lean loop, µs':>14}{'duet-rpc, µs':>14}  ratio (spread)"
+    )
+    for what in lean[0]:
+        ratios = sorted(d[what] / base[what] for d, base in zip(duet, lean))
+        low, high = ratios[ROUNDS // 10], ratios[-1 - ROUNDS // 10]
+        a = statistics.median(each[what] for each in lean)
+        b = statistics.median(each[what] for each in duet)
+        ratio = statistics.median(ratios)
+        print(f"{what:24}{a:14.1f}{b:14.1f}  {ratio:5.2f} ({low:.2f} to {high:.2f})")
+
+
+main()

@@ -35,7 +35,7 @@ VARIABLES = {
     "NO_COLOR": "no colour, where not empty",
 }
 
-USAGE = "usage: duet-rpc [OPTION…] COMMAND"
+USAGE = "usage: duet-rpc [OPTION]... COMMAND"
 
 
 class UsageError(Exception):

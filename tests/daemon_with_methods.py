@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,8 @@ from duet_rpc.server.stdio import claim
 DESCRIPTORS = claim()
 
 from duet_rpc.log import Log  # noqa: E402
-from duet_rpc.methods.registry import Method  # noqa: E402
+from duet_rpc.methods.context import Cancelled, Context  # noqa: E402
+from duet_rpc.methods.signature import method_from  # noqa: E402
 from duet_rpc.protocol.errors import RpcError  # noqa: E402
 from duet_rpc.server.daemon import serve  # noqa: E402
 
@@ -90,21 +92,100 @@ def give(what: str) -> object:
     }[what]
 
 
+def give_up() -> str:
+    """Never end."""
+    while True:
+        pass
+
+
+def steps(count: int, ctx: Context, pause: float = 0.0) -> str:
+    """Report progress."""
+    for number in range(count):
+        ctx.progress(number + 1, count, f"step {number + 1}")
+        time.sleep(pause)
+    return "done"
+
+
+def careful(ctx: Context) -> str:
+    """Do a second's work that must not be interrupted, then something that may."""
+    with ctx.uninterrupted():
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            pass
+        ctx.log.info(f"saved, cancelled: {ctx.cancelled}")
+    time.sleep(30)
+    return "never"
+
+
+def stubborn() -> str:
+    """Catch what should not be caught, once."""
+    try:
+        time.sleep(30)
+    except Cancelled:
+        time.sleep(30)
+    return "never"
+
+
+def signals() -> str:
+    """Take over the signals that the daemon lives by."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)
+    return "taken"
+
+
+def forks() -> str:
+    """Fork a child that ends in its own way, and one that falls off the end."""
+    if os.fork() == 0:
+        os._exit(3)
+    if os.fork() == 0:
+        return "the child's own answer"
+    os.wait()
+    os.wait()
+    return "parent"
+
+
+def forget_me(seconds: float) -> str:
+    """Sleep; somebody may cancel it while it waits in the queue."""
+    time.sleep(seconds)
+    return "remembered"
+
+
+def recurse() -> object:
+    """Recurse without end."""
+    return recurse()
+
+
+def hoard() -> int:
+    """Ask for more memory than there is."""
+    return len(bytearray(1 << 60))
+
+
+def chatty(ctx: Context) -> str:
+    """Use the log in all its levels."""
+    ctx.log.debug("d")
+    ctx.log.info("i {braces} <red>")
+    ctx.log.warn("w")
+    ctx.log.error("e")
+    return "said"
+
+
 CIRCLE: list[object] = []
 CIRCLE.append(CIRCLE)
 
-NUMBER: dict[str, object] = {"type": "number"}
 METHODS = [
-    Method("spin", "spin", spin, params={"seconds": NUMBER}, returns={}),
-    Method("sleep", "sleep", sleep, params={"seconds": NUMBER}, returns={}),
-    Method("big", "big", big, params={"size": NUMBER}, returns={}),
-    Method("give", "give", give, params={"what": {"type": "string"}}, returns={}),
-    *(
-        Method(each.__name__, "test", each, returns={})
-        for each in (noise, child_reads, boom, leave, refuse, refuse_badly)
-    ),
-]
+    method_from(each, each.__name__)
+    for each in (
+        spin, sleep, big, give, noise, child_reads, boom, leave, refuse, refuse_badly, give_up,
+        steps, careful, stubborn, signals, forget_me, forks, recurse, hoard, chatty,
+    )
+]  # fmt: skip
 
 if __name__ == "__main__":
     timeout = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
-    serve(DESCRIPTORS, Log("debug", os.environ.get("DUET_RPC_LOG")), METHODS, timeout)
+    serve(
+        DESCRIPTORS,
+        Log("debug", os.environ.get("DUET_RPC_LOG")),
+        methods=METHODS,
+        read_timeout=timeout,
+    )

@@ -123,6 +123,11 @@ ROWS = [
         b"Content-Length: 43\r\n" + b"X-Pad: aaaaaaaaaaaaa\r\n" * 800 + VERSION.encode(),
         [HEADER],
     ),
+    Row(
+        "headers without end, up to the next frame's",
+        b"X-Pad: aaaaaaaaaaaaa\r\n" * 372,
+        [HEADER],
+    ),
     # Oversize.
     Row("oversize announced only", b"Content-Length: 10485761\r\n\r\n", [OVERSIZE]),
     Row("absurd length", f"Content-Length: {'9' * 5000}\r\n\r\n".encode(), [OVERSIZE]),
@@ -153,6 +158,11 @@ ROWS = [
         "another charset with a string for an id",
         typed("application/vscode-jsonrpc; charset=x", '"seven"'),
         [Error(-32600, "seven", "bad-charset")],
+    ),
+    Row(
+        "another media type and a length that swallows the next header",
+        b"Content-Length: 43\r\nContent-Type: text/plain\r\n\r\n",
+        [Error(-32600, None, "unsupported-content-type")],
     ),
     Row(
         "another media type round no JSON",

@@ -126,6 +126,18 @@ def test_each_frame_has_its_own_time() -> None:
     assert "WARN" not in log
 
 
+def test_each_frame_has_its_own_time_without_a_pause_between_them() -> None:
+    with daemon([*WITH_METHODS, "0.6"]) as client:
+        data = request(1)
+        client.send(data[:20])
+        for number in range(4):
+            time.sleep(0.3)
+            client.send(data[20:] + data[:20])
+            assert client.receive()["id"] == 1, number
+        _, _, log = client.finish()
+    assert "not complete" not in log
+
+
 def test_an_idle_daemon_does_not_wake() -> None:
     with daemon() as client:
         client.call("version")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from duet_rpc.protocol.errors import Fault
 from duet_rpc.protocol.framing import ContentLengthDecoder, encode
 from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX
-from duet_rpc.protocol.messages import Failure, Request, encode_failure, fail, parse
+from duet_rpc.protocol.messages import Failure, Request, encode_failure, encode_success
+from duet_rpc.protocol.reader import Reader
 from tests.hostile import AT_END, GOOD, ROWS, VERSION, Row, check
 from tests.support import frame, load
 
@@ -20,31 +21,28 @@ SMALL = [row for row in ROWS if len(row.data) < 20_000]
 
 
 def decode(pieces: list[bytes], end: bool = False) -> list[dict[str, object]]:
-    """Decode and parse as the daemon does; return what it would reply."""
-    decoder = ContentLengthDecoder()
+    """Read messages as the daemon does; return what it would reply."""
+    reader = Reader()
     replies: list[dict[str, object]] = []
 
     def drain() -> None:
         while True:
-            event = decoder.next()
-            if event is None:
+            message = reader.next()
+            if message is None:
                 return
-            message = fail(event) if isinstance(event, Fault) else parse(event)
             if isinstance(message, Failure):
-                if message.code == -32700 and not isinstance(event, Fault):
-                    decoder.reject()
                 replies.append(load(encode_failure(message)))
             elif isinstance(message, Request) and message.id is not None:
-                replies.append(load(f'{{"jsonrpc":"2.0","id":{message.id},"result":0}}'.encode()))
+                replies.append(load(encode_success(message.id, b"0")))
 
     for piece in pieces:
-        decoder.feed(piece)
+        reader.feed(piece)
         drain()
     while end:
-        fault = decoder.end()
-        if fault is None:
+        failure = reader.end()
+        if failure is None:
             break
-        replies.append(load(encode_failure(fail(fault))))
+        replies.append(load(encode_failure(failure)))
         drain()
     return replies
 
@@ -112,7 +110,8 @@ FRAGMENTS = st.sampled_from(
 def test_whatever_comes_is_answered_the_same_in_any_pieces_and_good_frames_survive(
     parts: list[bytes], chance: random.Random
 ) -> None:
-    data = b"".join(parts) + b"\n" + GOOD
+    # The empty line ends a header that may be open: two lengths in one are a fault.
+    data = b"".join(parts) + b"\n\n" + GOOD
     whole = decode([data], end=True)
     assert whole == decode(pieces_of(data, 1), end=True)
     cuts = sorted(chance.randrange(len(data) + 1) for _ in range(5))
@@ -195,9 +194,9 @@ def test_a_lost_decoder_holds_at_most_one_header() -> None:
     decoder = ContentLengthDecoder()
     decoder.feed(b"garbage\n")
     assert isinstance(decoder.next(), Fault)
+    decoder.feed(b"Content-Length: ")
     for _ in range(3 * HEADER_MAX):
-        decoder.feed(b"Content-Length:"[:3])
-        decoder.feed(b"content-length: x"[-3:])
+        decoder.feed(b"123")
         assert decoder.next() is None
         assert len(decoder._buffer) <= 2 * HEADER_MAX
 

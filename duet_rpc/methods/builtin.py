@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from duet_rpc import __version__
 from duet_rpc.log import LEVELS
-from duet_rpc.methods.registry import Method, Registry, accepted, json_type, type_name
-from duet_rpc.protocol.errors import invalid_params
+from duet_rpc.methods.registry import Method, Mismatch, Param, Registry, json_type
 from duet_rpc.protocol.limits import RECEIVED_MAX
+from duet_rpc.protocol.messages import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,19 +33,25 @@ def array(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
+def check_level(value: object) -> str:
+    """Return a log level in lower case."""
+    if isinstance(value, str):
+        if value.lower() in LEVELS:
+            return value.lower()
+        received = value[:RECEIVED_MAX]
+    else:
+        received = json_type(value)
+    raise Mismatch("one of " + ", ".join(LEVELS), received, list(LEVELS))
+
+
 def add_builtin(
     registry: Registry, set_level: Callable[[str], None], shut_down: Callable[[], None]
 ) -> None:
     """Register the six. What they do to the server comes in as two functions."""
 
-    def set_log_level(level: object) -> object:
-        name = level.lower() if isinstance(level, str) else None
-        if name not in LEVELS:
-            received = level[:RECEIVED_MAX] if isinstance(level, str) else json_type(level)
-            expected = "one of " + ", ".join(LEVELS)
-            raise invalid_params("level", expected, received, accepted(LEVEL))
-        set_level(name)
-        return {"level": name, "success": True}
+    def set_log_level(level: str) -> object:
+        set_level(level)
+        return {"level": level, "success": True}
 
     def shutdown() -> object:
         shut_down()
@@ -59,25 +65,29 @@ def add_builtin(
                 "serverInfo": {"name": "duet-rpc", "version": __version__},
                 "protocolVersion": "2.0",
             },
+            label="object",
             returns=record(serverInfo=record(name=STRING, version=STRING), protocolVersion=STRING),
             constant=True,
         ),
         Method(
             "listMethods",
             "List the methods with a description each.",
-            lambda: [{"name": each.name, "description": each.description} for each in registry],
+            lambda: [{"name": each.name, "description": each.summary} for each in registry],
+            label="array",
             returns=array(record(name=STRING, description=STRING)),
         ),
         Method(
             "describeMethods",
             "List the methods with their signatures.",
             lambda: [describe(each) for each in registry],
+            label="array",
             returns=array(record(name=STRING, params=array(STRING), returns=STRING)),
         ),
         Method(
             "version",
             "Return the version of duet-rpc.",
             lambda: {"version": __version__},
+            label="object",
             returns=record(version=STRING),
             constant=True,
         ),
@@ -85,32 +95,40 @@ def add_builtin(
             "setLogLevel",
             "Set how much is logged, from now on.",
             set_log_level,
-            params={"level": LEVEL},
+            params={"level": Param("string", LEVEL, check_level)},
+            label="object",
             returns=record(level=LEVEL, success={"type": "boolean"}),
         ),
         Method(
             "shutdown",
             "Answer, then end the process.",
             shutdown,
+            label="object",
             returns=record(message=STRING),
         ),
     ):
         registry.add(method)
-    registry.hidden["rpc.discover"] = Method(
-        "rpc.discover",
-        "Return the OpenRPC document of all methods.",
-        lambda: discover(registry),
-        returns={"type": "object"},
+    registry.add(
+        Method(
+            "rpc.discover",
+            "Return the OpenRPC document of all methods.",
+            lambda: discover(registry),
+            returns={"type": "object"},
+        ),
+        hidden=True,
     )
 
 
 def describe(method: Method) -> dict[str, object]:
     """Write a method's signature for a person."""
-    return {
-        "name": method.name,
-        "params": [f"{name}: {type_name(schema)}" for name, schema in method.params.items()],
-        "returns": type_name(method.returns),
-    }
+    params = []
+    for name, param in method.params.items():
+        text = f"{name}: {param.label}"
+        if not param.required:
+            default = param.schema.get("default")
+            text += f" = {to_json(default).decode()}" if "default" in param.schema else " = ..."
+        params.append(text)
+    return {"name": method.name, "params": params, "returns": method.label}
 
 
 def discover(registry: Registry) -> dict[str, object]:
@@ -118,17 +136,24 @@ def discover(registry: Registry) -> dict[str, object]:
     return {
         "openrpc": "1.3.2",
         "info": {"title": "duet-rpc", "version": __version__},
-        "methods": [
-            {
-                "name": method.name,
-                "summary": method.description,
-                "paramStructure": "either",
-                "params": [
-                    {"name": name, "required": True, "schema": schema}
-                    for name, schema in method.params.items()
-                ],
-                "result": {"name": "result", "schema": method.returns},
-            }
-            for method in registry
-        ],
+        "methods": [discover_method(method) for method in registry],
     }
+
+
+def discover_method(method: Method) -> dict[str, object]:
+    """Describe one method for a program."""
+    described: dict[str, object] = {
+        "name": method.name,
+        "summary": method.summary,
+        "description": method.description,
+        "paramStructure": "either",
+        "params": [
+            {"name": name, "required": param.required, "schema": param.schema}
+            for name, param in method.params.items()
+        ],
+        "result": {"name": "result", "schema": method.returns},
+    }
+    if method.source is not None:
+        file, line = method.source
+        described["x-source"] = {"file": file, "line": line}
+    return described

@@ -1,27 +1,70 @@
-"""The methods by name, and what is said of each.
+"""The methods by name, what is said of each, and `@method`, which makes one.
 
-A `Method` is described once, by its parameters' and its result's JSON Schema; the lists
-that clients ask for are made from that.
+A `Method` is described once, by its parameters and its result; the lists that clients
+ask for are made from that. The user's methods are loaded when somebody asks for one or
+for a list, or when there is nothing else to do, so that they do not delay the first
+reply of the methods that are built in.
 """
 
 from __future__ import annotations
 
-from duet_rpc.protocol.errors import invalid_params
+from duet_rpc.protocol.errors import RpcError, invalid_params
 from duet_rpc.protocol.messages import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Union
+    from typing import Any, Union
+
+    from duet_rpc.methods.context import Context
 
     Schema = dict[str, object]
     Params = Union[dict[str, object], list[object], None]
 
 
+class Mismatch(Exception):
+    """A value does not fit: where, what was expected, and what came."""
+
+    def __init__(self, expected: str, received: str, accepted: list[str] | None = None) -> None:
+        super().__init__(expected)
+        self.path = ""
+        self.expected = expected
+        self.received = received
+        self.accepted = accepted
+
+    def under(self, step: str) -> Mismatch:
+        """Put one step in front of the path."""
+        if self.path and not self.path.startswith("["):
+            step += "."
+        self.path = step + self.path
+        return self
+
+    def as_error(self) -> RpcError:
+        """Say it to the caller."""
+        return invalid_params(self.path, self.expected, self.received, self.accepted)
+
+
+class Param:
+    """One parameter: its type's name for people, its JSON Schema, its check."""
+
+    __slots__ = ("check", "label", "required", "schema")
+
+    def __init__(
+        self, label: str, schema: Schema, check: Callable[[Any], Any], required: bool = True
+    ) -> None:
+        self.label = label
+        self.schema = schema
+        self.check = check
+        self.required = required
+
+
 class Method:
     """One function that can be called from outside."""
 
-    __slots__ = ("_result", "constant", "description", "function", "name", "params", "returns")
+    __slots__ = (
+        "_required", "_result", "constant", "context", "default", "description", "function",
+        "label", "name", "params", "returns", "source",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -29,27 +72,78 @@ class Method:
         description: str,
         function: Callable[..., object],
         *,
-        params: dict[str, Schema] | None = None,
+        params: dict[str, Param] | None = None,
+        label: str = "any",
         returns: Schema,
         constant: bool = False,
     ) -> None:
         self.name = name
-        self.description = description
+        self.description = description  # its first line stands in lists
         self.function = function
         self.params = params or {}
+        self.label = label  # the name of what it returns, for people
         self.returns = returns
         self.constant = constant  # the result is always the same: encode it once
+        self.context: str | None = None  # the parameter that takes the call's Context
+        self.source: tuple[str, int] | None = None  # file and line, where it is the user's
+        self.default: Callable[[object], object] | None = None  # for what JSON has no word for
+        self._required = [name for name, param in self.params.items() if param.required]
         self._result: bytes | None = None
 
-    def call(self, params: Params) -> bytes:
+    @property
+    def summary(self) -> str:
+        """The first line of the description."""
+        return self.description.strip().partition("\n")[0]
+
+    def call(self, params: Params, context: Context | None = None) -> bytes:
         """Call the function; return its result as JSON."""
-        arguments = bind(self.params, params) if params or self.params else ()
+        arguments = self._bind(params) if params or self._required else {}
         if self._result is not None:
             return self._result
-        result = to_json(self.function(*arguments))
+        if self.context is not None:
+            arguments[self.context] = context
+        result = to_json(invoke(self.function, arguments), self.default)
         if self.constant:
             self._result = result
         return result
+
+    def _bind(self, params: Params) -> dict[str, object]:
+        """Check parameters given by name or by position."""
+        expected = self.params
+        given: dict[str, object]
+        if isinstance(params, list):
+            if len(params) > len(expected):
+                at = len(expected)
+                most = f"{at} parameters at most"
+                raise invalid_params(f"[{at}]", most, json_type(params[at]))
+            given = dict(zip(expected, params))
+        else:
+            given = params or {}
+        arguments: dict[str, object] = {}
+        for name, value in given.items():
+            param = expected.get(name)
+            if param is not None:
+                try:
+                    arguments[name] = param.check(value)
+                except Mismatch as mismatch:
+                    raise mismatch.under(name).as_error() from None
+            elif name != "_meta":  # which says something about the call itself
+                raise invalid_params(name, "no parameter of this name", json_type(value))
+        for name in self._required:
+            if name not in arguments:
+                param = expected[name]
+                raise (
+                    Mismatch(param.label, "missing", accepted(param.schema)).under(name).as_error()
+                )
+        return arguments
+
+
+def invoke(function: Callable[..., object], arguments: dict[str, object]) -> object:
+    """Call a method's function.
+
+    A frame of its own: a cancelled request is interrupted only where this is on the stack.
+    """
+    return function(**arguments)
 
 
 class Registry:
@@ -57,50 +151,82 @@ class Registry:
 
     def __init__(self) -> None:
         self._methods: dict[str, Method] = {}
-        self.hidden: dict[str, Method] = {}  # answered, but in no list
+        self._hidden: dict[str, Method] = {}
+        self._load: Callable[[], None] | None = None
 
-    def add(self, method: Method) -> None:
-        """Add a method under its name."""
-        self._methods[method.name] = method
+    def add(self, method: Method, hidden: bool = False) -> None:
+        """Add a method under its name; a hidden one is answered but stands in no list."""
+        (self._hidden if hidden else self._methods)[method.name] = method
+
+    def remove(self, name: str) -> None:
+        """Forget a method."""
+        self._methods.pop(name, None)
+
+    def load_later(self, load: Callable[[], None]) -> None:
+        """Take a function that adds more methods, for when they are needed."""
+        self._load = load
+
+    @property
+    def loading_waits(self) -> bool:
+        """True while there are methods to be loaded."""
+        return self._load is not None
+
+    def load(self) -> None:
+        """Load what waits to be loaded."""
+        load, self._load = self._load, None
+        if load is not None:
+            load()
+
+    def get(self, name: str) -> Method | None:
+        """Find a method among those that are there."""
+        return self._methods.get(name) or self._hidden.get(name)
 
     def find(self, name: str) -> Method | None:
-        """Find a method by its name."""
-        return self._methods.get(name) or self.hidden.get(name)
+        """Find a method by its name, loading more where it must."""
+        method = self.get(name)
+        if method is None and self._load is not None:
+            self.load()
+            method = self.get(name)
+        return method
 
     def __iter__(self) -> Iterator[Method]:
+        self.load()
         return iter(self._methods.values())
 
 
-def bind(expected: dict[str, Schema], params: Params) -> list[object]:
-    """Put parameters given by name or by position in the order of the signature."""
-    if isinstance(params, dict):
-        for name, value in params.items():
-            if name not in expected and name != "_meta":  # what is said about the call itself
-                raise invalid_params(name, "no parameter of this name", json_type(value))
-        given = params
-    else:
-        names = list(expected)
-        values = params or []
-        if len(values) > len(names):
-            most = len(names)
-            expected_count = f"{most} parameters at most"
-            raise invalid_params(f"[{most}]", expected_count, json_type(values[most]))
-        given = dict(zip(names, values))
-    for name, schema in expected.items():
-        if name not in given:
-            raise invalid_params(name, type_name(schema), "missing", accepted(schema))
-    return [given[name] for name in expected]
+class Declaration:
+    """A function with `@method` above it, not yet part of a registry."""
+
+    __slots__ = ("function", "name")
+
+    def __init__(self, function: Callable[..., object], name: str) -> None:
+        self.function = function
+        self.name = name
+
+
+declared: list[Declaration] = []
+"""What `@method` has seen since the last file was loaded."""
+
+
+def method(function: Any, /) -> Any:
+    """Make a function callable from outside: `@method`, or `@method("its.name")`.
+
+    The function stays what it was and can be called as before.
+    """
+    if isinstance(function, str):
+        return lambda real: _declare(real, function)
+    return _declare(function, function.__name__)
+
+
+def _declare(function: Any, name: str) -> Any:
+    declared.append(Declaration(function, name))
+    return function
 
 
 def accepted(schema: Schema) -> list[str] | None:
     """Return the fixed set of values, where there is one."""
     values = schema.get("enum")
     return [str(value) for value in values] if isinstance(values, list) else None
-
-
-def type_name(schema: Schema) -> str:
-    """Name a schema's type for a person."""
-    return str(schema.get("type", "any"))
 
 
 def json_type(value: object) -> str:

@@ -11,6 +11,7 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+REQUEST_CANCELLED = -32800
 
 TITLES = {
     PARSE_ERROR: "Parse error",
@@ -18,6 +19,7 @@ TITLES = {
     METHOD_NOT_FOUND: "Method not found",
     INVALID_PARAMS: "Invalid params",
     INTERNAL_ERROR: "Internal error",
+    REQUEST_CANCELLED: "Request cancelled",
 }
 
 UNSUPPORTED_CONTENT_TYPE = "unsupported-content-type"

@@ -25,6 +25,10 @@ from duet_rpc.protocol.errors import (
 )
 from duet_rpc.protocol.limits import INTEGER_DIGITS_MAX
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SPACE = " \t\n\r"
 NULL = "null"
 
@@ -251,6 +255,14 @@ def _string(text: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def same_id(id: str | None, value: object) -> bool:
+    """Compare an id as it came with one that was read: 1, 1.0 and "1" are three ids."""
+    if id is None:
+        return False
+    own = _scan(id, 0)[0]
+    return type(own) is type(value) and bool(own == value)
+
+
 # Messages to JSON text.
 
 
@@ -271,10 +283,12 @@ def _refuse(value: object) -> object:
     raise TypeError(f"a value of type {type(value).__name__} is not JSON")
 
 
-def to_json(value: object) -> bytes:
+def to_json(value: object, default: Callable[[object], object] | None = None) -> bytes:
     """Encode a value as JSON that Emacs can read; ValueError or TypeError where it is none."""
     # In order: circles seen, default, strings, indent, separators, sort, skip keys, NaN.
-    encoder = make_encoder({}, _refuse, encode_basestring, None, ":", ",", False, False, False)
+    encoder = make_encoder(
+        {}, default or _refuse, encode_basestring, None, ":", ",", False, False, False
+    )
     text = "".join(encoder(value, 0))
     try:
         return text.encode()

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
+from _collections import deque
 from time import monotonic
 
 from duet_rpc import __version__
 from duet_rpc.log import DEBUG, Log
 from duet_rpc.methods.builtin import add_builtin
+from duet_rpc.methods.context import Context
 from duet_rpc.methods.registry import Method, Registry
-from duet_rpc.protocol.errors import PARSE_ERROR, TITLES, Fault
-from duet_rpc.protocol.framing import ContentLengthDecoder, encode
-from duet_rpc.protocol.limits import FAREWELL, READ_TIMEOUT
+from duet_rpc.protocol.errors import REQUEST_CANCELLED, TITLES
+from duet_rpc.protocol.framing import encode
+from duet_rpc.protocol.limits import BODY_MAX, FAREWELL, READ_TIMEOUT
 from duet_rpc.protocol.messages import (
     Failure,
     Request,
     encode_failure,
     encode_success,
-    fail,
-    parse,
+    same_id,
+    to_json,
 )
+from duet_rpc.protocol.reader import Reader
 from duet_rpc.server import dispatch
 from duet_rpc.server.lifecycle import Lifecycle
 from duet_rpc.server.stdio import Stdio
@@ -27,6 +30,11 @@ from duet_rpc.server.stdio import Stdio
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from duet_rpc.protocol.reader import Message
+
+CANCEL = "$/cancelRequest"
+PROGRESS = "$/progress"
 
 # Importing loguru takes several times as long as all else at start, so the first lines
 # wait until the client has been silent for this long.
@@ -43,6 +51,8 @@ TERMINAL_HINT = (
 def serve(
     descriptors: tuple[int, int],
     log: Log,
+    sources: list[str] | None = None,
+    folder: str | None = None,
     methods: Iterable[Method] = (),
     read_timeout: float = READ_TIMEOUT,
 ) -> None:
@@ -61,6 +71,7 @@ def serve(
         daemon = Daemon(stdio, lifecycle, log, read_timeout)
         for method in methods:
             daemon.registry.add(method)
+        daemon.load_later(sources or [], folder)
         daemon.run()
         code = 0
     except BrokenPipeError:
@@ -72,6 +83,11 @@ def serve(
     lifecycle.leave(code)
 
 
+def is_cancel(message: Request) -> bool:
+    """Return True for the notification that takes a request back."""
+    return message.method == CANCEL and message.id is None
+
+
 class Daemon:
     """One client, one registry, one request at a time."""
 
@@ -80,14 +96,19 @@ class Daemon:
         self._lifecycle = lifecycle
         self._log = log
         self._read_timeout = read_timeout
-        self._decoder = ContentLengthDecoder()
+        self._reader = Reader()
         self._deadline: float | None = None  # for the frame that is arriving
+        self._queue: deque[Message] = deque()  # what came while a method ran
+        self._ahead = 0  # bytes read for the queue
+        self._running: Request | None = None
+        self._ended = False
         self._replies: list[bytes] = []
         self._waiting = 0  # bytes in _replies
         self._leaving = False
+        lifecycle.watch = self._look_ahead
         self.registry = Registry()
         add_builtin(self.registry, log.set_level, self._shut_down)
-        self._quick = frozenset(self.registry) | frozenset(self.registry.hidden.values())
+        self._quick = frozenset(self.registry)
 
     def _shut_down(self) -> None:
         self._leaving = True
@@ -109,29 +130,67 @@ class Daemon:
             # both come at once its caller is told that the server died.
             self._stdio.input_closed(FAREWELL)
 
+    # The user's methods.
+
+    def load_later(self, sources: list[str], folder: str | None) -> None:
+        """Load methods when somebody asks for one, or when there is nothing to answer."""
+        self.registry.load_later(lambda: self._load(sources, folder))
+
+    def _load(self, sources: list[str], folder: str | None) -> None:
+        from duet_rpc.methods.sources import any_source
+
+        if not any_source(sources, folder):
+            return
+        with self._lifecycle.guard():
+            from duet_rpc.methods.loading import Loader
+
+            Loader(self.registry, sources, folder, self._report).load()
+
+    def _report(self, problem: str) -> None:
+        self._log.error(f"a method could not be loaded: {problem}")
+
     # Reading.
 
     def _receive(self) -> bool:
-        """Wait for input and feed it to the decoder; False where there is no more."""
+        """Wait for input and feed it to the reader; False where there is no more."""
         stdio, log = self._stdio, self._log
-        while not self._lifecycle.stopping:
+        while not self._lifecycle.stopping and not self._ended:
             limits = []
             if self._deadline is not None:
                 limits.append(self._deadline - monotonic())
-            if log.unsettled:
+            if log.unsettled or self.registry.loading_waits:
                 limits.append(SETTLE)
             if stdio.wait(min(limits) if limits else None):
                 piece = stdio.read()
-                self._decoder.feed(piece)
+                self._reader.feed(piece)
                 return bool(piece)
             if self._deadline is not None and monotonic() >= self._deadline:
                 self._expire()
             elif not self._lifecycle.stopping:
+                self.registry.load()
                 log.settle()
-        return True
+        return not self._ended
+
+    def _look_ahead(self) -> bool:
+        """Read while a method runs: it may be cancelled, or the input may end."""
+        stdio = self._stdio
+        while not self._ended and self._ahead < BODY_MAX and stdio.ready():
+            piece = stdio.read()
+            self._ended = not piece
+            self._ahead += len(piece)
+            self._reader.feed(piece)
+            while True:
+                message = self._reader.next()
+                if message is None:
+                    break
+                if isinstance(message, Request) and is_cancel(message):
+                    self._cancel(message)
+                else:
+                    self._queue.append(message)
+        return self._ended or stdio.input_closed()
 
     def _expire(self) -> None:
-        self._decoder.expire()
+        self._reader.expire()
         self._deadline = None
         self._log.warn(f"a frame was not complete after {self._read_timeout:g} s: dropped")
         # What it had swallowed may hold whole frames.
@@ -139,11 +198,11 @@ class Daemon:
 
     def _end_input(self) -> None:
         self._lifecycle.input_ended = True
-        fault = self._decoder.end()
-        while fault is not None and not self._done:
-            self._refuse(fail(fault))
+        failure = self._reader.end()
+        while failure is not None and not self._done:
+            self._refuse(failure)
             self._serve()
-            fault = self._decoder.end()
+            failure = self._reader.end()
         self._flush()
         self._log.info("stdin closed, shutting down gracefully")
 
@@ -151,37 +210,33 @@ class Daemon:
 
     def _serve(self) -> None:
         """Answer all that has arrived whole."""
-        decoder = self._decoder
         moved = False
         while not self._done:
-            event = decoder.next()
-            if event is None:
+            if self._queue:
+                message: Message | None = self._queue.popleft()
+            else:
+                self._ahead = 0
+                message = self._reader.next()
+            if message is None:
                 break
             moved = True
-            if isinstance(event, Fault):
-                self._refuse(fail(event))
+            if isinstance(message, Request):
+                self._call(message)
+            elif isinstance(message, Failure):
+                self._refuse(message)
             else:
-                self._answer(event)
+                self._log.warn("a response that nobody asked for was dropped", id=message.id)
         self._flush()
-        if not decoder.partial:
+        if not self._reader.partial:
             self._deadline = None
         elif moved or self._deadline is None:
             self._deadline = monotonic() + self._read_timeout
         elif monotonic() >= self._deadline:
             self._expire()
 
-    def _answer(self, body: bytes | bytearray) -> None:
-        message = parse(body)
-        if isinstance(message, Request):
-            self._call(message)
-        elif isinstance(message, Failure):
-            if message.code == PARSE_ERROR:
-                self._decoder.reject()
-            self._refuse(message)
-        else:
-            self._log.warn("a response that nobody asked for was dropped", id=message.id)
-
     def _call(self, request: Request) -> None:
+        if is_cancel(request):
+            return  # what it names has been answered
         method = dispatch.find(self.registry, request)
         result: bytes | Failure
         if isinstance(method, Failure):
@@ -189,9 +244,7 @@ class Daemon:
         elif method in self._quick:
             result = dispatch.call(method, request)
         else:
-            self._flush()
-            with self._lifecycle.guard():
-                result = dispatch.call(method, request)
+            result = self._run(method, request)
         if isinstance(result, Failure):
             self._refuse(result, request.method)
             return
@@ -200,11 +253,61 @@ class Daemon:
         if self._log.level <= DEBUG:
             self._log.debug("served", request.method, request.id)
 
+    def _run(self, method: Method, request: Request) -> bytes | Failure:
+        """Call a method that may take long."""
+        self._flush()
+        lifecycle = self._lifecycle
+        lifecycle.forget_cancel()
+        context = None if method.context is None else self._context(request)
+        self._running = request
+        with lifecycle.guard():
+            result = dispatch.call(method, request, context)
+        self._running = None
+        return result
+
+    def _context(self, request: Request) -> Context:
+        meta = request.params.get("_meta") if isinstance(request.params, dict) else None
+        token = meta.get("progressToken") if isinstance(meta, dict) else None
+
+        def send_progress(value: dict[str, object]) -> None:
+            params = {"token": token, "value": value}
+            message = {"jsonrpc": "2.0", "method": PROGRESS, "params": params}
+            with self._lifecycle.uninterrupted():
+                self._stdio.write(encode(to_json(message)))
+
+        def add_log_line(level: str, message: str) -> None:
+            with self._lifecycle.uninterrupted():
+                getattr(self._log, level)(message, request.method, request.id)
+
+        return Context(
+            send_progress if type(token) in (str, int, float) else None,
+            add_log_line,
+            lambda: self._lifecycle.cancelled,
+            self._lifecycle.uninterrupted,
+        )
+
+    def _cancel(self, message: Request) -> None:
+        """Cancel the request that is running, or one that waits."""
+        params = message.params
+        if not isinstance(params, dict) or type(params.get("id")) not in (str, int, float):
+            self._log.warn("a cancel that names no request was dropped", CANCEL)
+            return
+        wanted = params["id"]
+        if self._running is not None and same_id(self._running.id, wanted):
+            self._lifecycle.cancel()
+            return
+        for at, waiting in enumerate(self._queue):
+            if isinstance(waiting, Request) and same_id(waiting.id, wanted):
+                self._queue[at] = Failure(waiting.id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+                return
+
     def _refuse(self, failure: Failure, method: str | None = None) -> None:
         """Log a failure and, unless it was a notification's, send it."""
         log = self._log
         if failure.cause is not None:
             log.error(f"{failure.message}: {log.describe(failure.cause)}", method, failure.id)
+        elif failure.code == REQUEST_CANCELLED:
+            log.info(failure.message, method, failure.id)
         elif method is None:  # a broken frame or message, in our own words
             log.warn(failure.message, method, failure.id)
         else:  # the message may repeat what the client sent: the log does not

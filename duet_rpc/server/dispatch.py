@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from duet_rpc.protocol.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, TITLES, RpcError
+from duet_rpc.methods.context import Cancelled
+from duet_rpc.protocol.errors import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    REQUEST_CANCELLED,
+    TITLES,
+    RpcError,
+)
 from duet_rpc.protocol.limits import RECEIVED_MAX
 from duet_rpc.protocol.messages import Failure, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from duet_rpc.methods.context import Context
     from duet_rpc.methods.registry import Method, Registry
     from duet_rpc.protocol.messages import Request
 
@@ -21,13 +29,15 @@ def find(registry: Registry, request: Request) -> Method | Failure:
     return Failure(request.id, METHOD_NOT_FOUND, f"{TITLES[METHOD_NOT_FOUND]}: {name}")
 
 
-def call(method: Method, request: Request) -> bytes | Failure:
+def call(method: Method, request: Request, context: Context | None = None) -> bytes | Failure:
     """Call a method; return its result as JSON, or what to say instead."""
     try:
         try:
-            return method.call(request.params)
+            return method.call(request.params, context)
         except RpcError as error:
             to_json([error.code, error.message, error.data])  # or it is a failure of its own
             return Failure(request.id, error.code, error.message, error.data)
+    except Cancelled:
+        return Failure(request.id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
     except BaseException as error:  # noqa: BLE001 - SystemExit too: a method does not end the daemon
         return Failure(request.id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error)

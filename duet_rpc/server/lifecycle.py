@@ -1,9 +1,9 @@
-"""How the daemon leaves: signals, the end of input, and the two seconds.
+"""How a running method is watched and how the daemon leaves: signals, cancel, two seconds.
 
-All in one thread. A signal sets `stopping` and wakes the loop; from then on, and from
-the moment the input ends while a method runs, a running request has two seconds. A timer
-that ticks only while a method runs or a reply is stuck looks at the clock and at the
-input, and ends the process from inside whatever Python code is running then.
+All in one thread. While a method runs or a reply is stuck, and only then, a timer ticks.
+Its handler looks at the input (for a cancel, or its end) and at the clock, and acts from
+inside whatever Python code is running: it raises `Cancelled` in a method that its caller
+has cancelled, and ends the process where the two seconds are over.
 """
 
 from __future__ import annotations
@@ -13,51 +13,77 @@ import os
 # The C half of `signal`; the module itself imports `enum`, 3 ms of the start.
 from _signal import (
     ITIMER_REAL,
+    SIG_DFL,
     SIGALRM,
     SIGHUP,
     SIGINT,
     SIGTERM,
+    default_int_handler,
+    getsignal,
     set_wakeup_fd,
     setitimer,
     signal,
 )
 from time import monotonic
 
+from duet_rpc.methods.context import Cancelled
+from duet_rpc.methods.registry import invoke
 from duet_rpc.protocol.limits import GRACE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from duet_rpc.log import Log
 
 NAMES = {int(SIGINT): "SIGINT", int(SIGTERM): "SIGTERM", int(SIGHUP): "SIGHUP"}
 TICK = 0.05
 
+AGAIN = 1.0
+"""Seconds until a method that caught its cancellation is interrupted once more."""
+
 
 class Lifecycle:
-    """Knows whether and by when the process must end."""
+    """Knows what is running, whether it is still wanted, and when all must end."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._deadline: float | None = None
         self._guards = 0
+        self._held = 0
+        self._next_interrupt = 0.0
+        self._is_child = False
+        self.cancelled = False
         self.stopping = False
         self.input_ended = False
-        self.input_closed: Callable[[], bool] = bool
+        self.watch: Callable[[], bool] = bool  # reads ahead; True where the input has ended
         self.release: Callable[[], object] = bool
         # Signals write to this pipe, so that one which comes just before the loop goes
         # to sleep wakes it all the same.
-        self.wakeup, awake = os.pipe()
-        os.set_blocking(awake, False)
+        self.wakeup, self._awake = os.pipe()
+        os.set_blocking(self._awake, False)
         os.set_blocking(self.wakeup, False)
-        set_wakeup_fd(awake, warn_on_full_buffer=False)
-        for number in NAMES:
-            signal(number, self._on_signal)
-        signal(SIGALRM, self._on_tick)
+        self._handlers: dict[int, Callable[[int, FrameType | None], None]] = dict.fromkeys(
+            NAMES, self._on_signal
+        )
+        self._handlers[SIGALRM] = self._on_tick
+        set_wakeup_fd(self._awake, warn_on_full_buffer=False)
+        for number, handler in self._handlers.items():
+            signal(number, handler)
+        os.register_at_fork(after_in_child=self._in_child)
+
+    def _in_child(self) -> None:
+        """Leave a child that a method forks with the signals that it expects."""
+        self._is_child = True
+        set_wakeup_fd(-1)
+        for number in self._handlers:
+            signal(number, default_int_handler if number == SIGINT else SIG_DFL)
+
+    # Round what may take long.
 
     def guard(self) -> Lifecycle:
-        """Use in a `with` statement round what may take long."""
+        """Use in a `with` statement: the timer ticks inside it."""
         return self
 
     def __enter__(self) -> None:
@@ -69,15 +95,50 @@ class Lifecycle:
 
     def __exit__(self, *_: object) -> None:
         self._guards -= 1
-        if self._guards == 0 and not self.stopping:
-            setitimer(ITIMER_REAL, 0)
-            self._deadline = None
+        if self._guards == 0:
+            if self._is_child:
+                os._exit(0)  # a fork that ran on to here has no client to answer
+            if not self.stopping:
+                setitimer(ITIMER_REAL, 0)
+                self._deadline = None
+            # What a method may have changed: an event loop of its own takes the wake-up.
+            set_wakeup_fd(self._awake, warn_on_full_buffer=False)
+            for number, handler in self._handlers.items():
+                if getsignal(number) is not handler:
+                    signal(number, handler)
+
+    def cancel(self) -> None:
+        """Interrupt the running method at the next tick."""
+        self.cancelled = True
+
+    def forget_cancel(self) -> None:
+        """Start afresh for the next request."""
+        self.cancelled = False
+        self._held = 0
+        self._next_interrupt = 0.0
+
+    def uninterrupted(self) -> Hold:
+        """Return a context that puts an interruption off to its end."""
+        return Hold(self)
+
+    def hold(self) -> None:
+        """Put interruptions off."""
+        self._held += 1
+
+    def let_go(self) -> None:
+        """Let interruptions through again, one that has waited first."""
+        self._held -= 1
+        if self.cancelled and self._held == 0:
+            self._next_interrupt = monotonic() + AGAIN
+            raise Cancelled
+
+    # Signals.
 
     def awake(self) -> None:
         """Empty the pipe that signals write to."""
         os.read(self.wakeup, 4096)
 
-    def _on_signal(self, number: int, _frame: object) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self.stopping:
             return
         self.stopping = True
@@ -85,17 +146,22 @@ class Lifecycle:
         setitimer(ITIMER_REAL, TICK, TICK)
         self._log.info(f"{NAMES[number]} received, shutting down gracefully")
 
-    def _on_tick(self, _number: int, _frame: object) -> None:
-        if self._deadline is None:
-            if not self.input_closed():
-                return
-            self.input_ended = True
-            self._deadline = monotonic() + GRACE
-        elif monotonic() >= self._deadline:
+    def _on_tick(self, _number: int, frame: FrameType | None) -> None:
+        now = monotonic()
+        if self._deadline is not None and now >= self._deadline:
             if not self.stopping:
                 self._log.info("stdin closed, shutting down gracefully")
             self._log.warn(f"gave up what was still running after {GRACE:g} s")
             self.leave(0)
+        if not self.stopping and self.watch() and self._deadline is None:
+            self.input_ended = True
+            self._deadline = now + GRACE
+        if self.cancelled and not self._held and now >= self._next_interrupt:
+            self._next_interrupt = now + AGAIN
+            while frame is not None:
+                if frame.f_code is invoke.__code__:
+                    raise Cancelled
+                frame = frame.f_back
 
     def leave(self, code: int) -> None:
         """End the process now, with what is in the log written."""
@@ -107,6 +173,21 @@ class Lifecycle:
         self.release()
         # Not sys.exit: taking the interpreter apart takes longer than all of this.
         os._exit(code)
+
+
+class Hold:
+    """A block of code in which nothing is interrupted."""
+
+    __slots__ = ("_lifecycle",)
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+
+    def __enter__(self) -> None:
+        self._lifecycle.hold()
+
+    def __exit__(self, *_: object) -> None:
+        self._lifecycle.let_go()
 
 
 def _ignore(_number: int, _frame: object) -> None:

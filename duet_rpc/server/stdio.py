@@ -50,10 +50,11 @@ class Stdio:
     def __init__(self, descriptors: tuple[int, int], lifecycle: Lifecycle) -> None:
         self._reading, self._writing = descriptors
         self._lifecycle = lifecycle
-        lifecycle.input_closed = self.input_closed
         self._input = poll()
         self._input.register(self._reading, POLLIN)
         self._input.register(lifecycle.wakeup, POLLIN)
+        self._now = poll()
+        self._now.register(self._reading, POLLIN)
         self._hangup = poll()
         self._hangup.register(self._reading, PEER_GONE)
         self._room = poll()
@@ -81,6 +82,10 @@ class Stdio:
             else:
                 self._lifecycle.awake()
         return there
+
+    def ready(self) -> bool:
+        """Return True where there is something to read now."""
+        return bool(self._now.poll(0))
 
     def read(self) -> bytes:
         """Read what is there; nothing at the end of input."""

@@ -1,0 +1,175 @@
+"""The user's methods: files, modules, a folder, entry points.
+
+One bad file costs its own methods and a line in the log that names file and line; the
+rest is loaded. Nothing of this is imported before somebody asks for a method that is
+not built in.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from types import ModuleType
+from typing import Callable, TypedDict
+
+from duet_rpc.methods.registry import Declaration, Method, Registry, declared
+from duet_rpc.methods.schema import Unsupported
+from duet_rpc.methods.signature import method_from
+from duet_rpc.methods.sources import ENTRY_POINTS, files_in
+
+BUNDLED = {"system": "duet_rpc.methods.system"}
+RELOAD = "reloadMethods"
+
+
+class Reloaded(TypedDict):
+    """What `reloadMethods` answers."""
+
+    methods: list[str]
+    problems: list[str]
+
+
+class Loader:
+    """Adds the user's methods to a registry, and can do so again."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        sources: list[str],
+        folder: str | None,
+        report: Callable[[str], None],
+    ) -> None:
+        self._registry = registry
+        self._sources = sources
+        self._folder = folder
+        self._report = report
+        registry.add(method_from(self.reload, RELOAD))
+        self._builtin = {method.name for method in registry}
+        self._ours: list[str] = []
+        self._problems: list[str] = []
+
+    def reload(self) -> Reloaded:
+        """Load the user's methods anew, with what has changed in their files."""
+        self.load()
+        return {"methods": self._ours, "problems": self._problems}
+
+    def load(self) -> None:
+        """Load everything, and report what can't be loaded."""
+        for name in self._ours:
+            self._registry.remove(name)
+        self._ours = []
+        self._problems = []
+        for source in self._sources:
+            self._load_source(source)
+        for path in files_in(self._folder):
+            self._load_file(path)
+        for entry_point in _entry_points():
+            self._load(f"entry point {entry_point.name}", entry_point.load)
+
+    def _problem(self, place: str, message: str) -> None:
+        problem = f"{place}: {message}"
+        self._problems.append(problem)
+        self._report(problem)
+
+    def _load_file(self, path: str) -> None:
+        self._load(path, lambda: load_file(path))
+
+    def _load_source(self, source: str) -> None:
+        if source.endswith(".py") or os.sep in source:
+            self._load_file(os.path.abspath(os.path.expanduser(source)))
+        else:
+            name = BUNDLED.get(source, source)
+            self._load(source, lambda: load_module(name))
+
+    def _load(self, place: str, run: Callable[[], object]) -> None:
+        """Run what declares methods, and add those that it declares."""
+        declared.clear()
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 - SystemExit too
+            self._problem(*_what_is_wrong(place, error))
+        for declaration in declared:
+            self._add(declaration)
+        declared.clear()
+
+    def _add(self, declaration: Declaration) -> None:
+        name = declaration.name
+        place = _place(declaration.function)
+        if name in self._builtin:
+            self._problem(place, f"{name} is the name of a built-in method")
+            return
+        there = self._registry.get(name)
+        if there is not None:
+            other = _place(there.function, there)
+            self._problem(place, f"{name} is already the name of the method at {other}")
+            return
+        try:
+            method = method_from(declaration.function, name)
+        except Unsupported as error:
+            self._problem(place, f"{name}: {error}")
+            return
+        self._registry.add(method)
+        self._ours.append(name)
+
+
+def load_file(path: str) -> ModuleType:
+    """Run a file as a module of its own; what lies beside it can be imported by it."""
+    folder = os.path.dirname(path)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    name = "duet_rpc_user_" + "".join(c if c.isalnum() else "_" for c in path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # Not the loader's exec_module: a file that was saved twice within a second, with its
+    # size unchanged, would be taken from its cached bytecode.
+    with open(path, "rb") as file:
+        exec(compile(file.read(), path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    return module
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module, or run it again where it was imported before."""
+    if name in sys.modules:
+        return importlib.reload(sys.modules[name])
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+
+def _entry_points() -> list[importlib.metadata.EntryPoint]:
+    from importlib.metadata import entry_points
+
+    if sys.version_info >= (3, 10):
+        return list(entry_points(group=ENTRY_POINTS))
+    return list(entry_points().get(ENTRY_POINTS, []))
+
+
+def _place(function: Callable[..., object], method: Method | None = None) -> str:
+    if method is not None and method.source is not None:
+        file, line = method.source
+    else:
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return getattr(function, "__qualname__", str(function))
+        file, line = code.co_filename, code.co_firstlineno
+    return f"{os.path.basename(file)}:{line}"
+
+
+def _what_is_wrong(place: str, error: BaseException) -> tuple[str, str]:
+    """Say which line of the user's file is wrong, and why."""
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f"{os.path.basename(error.filename)}:{error.lineno}"
+        return where, f"{type(error).__name__}: {error.msg}"
+    where = os.path.basename(place)
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == place:
+            where = f"{os.path.basename(place)}:{frame.lineno}"
+    if isinstance(error, OSError) and error.filename == place:
+        return where, f"can't be read: {error.strerror}"
+    text = str(error)
+    kind = type(error).__name__
+    return where, f"{kind}: {text}" if text else kind

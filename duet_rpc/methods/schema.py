@@ -24,6 +24,7 @@ from typing import Any, Union
 
 from duet_rpc.methods.registry import Mismatch, json_type
 from duet_rpc.protocol.limits import RECEIVED_MAX
+from duet_rpc.protocol.messages import to_json
 
 Check = Callable[[Any], Any]
 NONE = type(None)
@@ -244,7 +245,7 @@ def _enum(kind: type[enum.Enum]) -> Shape:
 
 
 def _fixed(values: list[Any], by_value: dict[tuple[type, Any], Any]) -> Shape:
-    accepted = [value if isinstance(value, str) else _plain(value) for value in values]
+    accepted = [value if isinstance(value, str) else to_json(value).decode() for value in values]
     expected = "one of " + ", ".join(accepted)
 
     def check(value: Any) -> Any:
@@ -259,10 +260,6 @@ def _fixed(values: list[Any], by_value: dict[tuple[type, Any], Any]) -> Shape:
     if len(kinds) == 1:
         schema = {"type": kinds.pop(), "enum": values}
     return Shape("|".join(accepted), schema, check)
-
-
-def _plain(value: object) -> str:
-    return {True: "true", False: "false", None: "null"}.get(value, str(value))  # type: ignore[call-overload, no-any-return]
 
 
 def _union(arguments: tuple[Any, ...]) -> Shape:

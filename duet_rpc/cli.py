@@ -13,6 +13,7 @@ from duet_rpc import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import NoReturn
 
     from duet_rpc.config import Config
@@ -58,36 +59,44 @@ class Words:
         self.arguments: list[str] = []  # of `call`
         rest = iter(arguments)
         for word in rest:
-            name, equals, value = word.partition("=")
-            if name == "--log-level":
-                level = value if equals else next(rest, None)
-                if level is None:
-                    raise UsageError("--log-level needs a level: debug, info, warn or error")
-                self.log_level = check_level(level)
-            elif word == "--no-color":
-                self.no_color = True
-            elif word == "--json":
-                self.json = True
-            elif word in ("-h", "--help"):
-                self.help = True
-            elif word == "--version":
-                self.command = "version"
-            elif word == "--" and self.command == "call":
+            if word == "--" and self.command == "call":
                 self.arguments += rest
             elif word.startswith("-") and len(word) > 1:
-                raise UsageError(f"no such option: {word}")
-            elif self.command == "call":
-                self.arguments.append(word)
-            elif self.command is not None:
-                raise UsageError(f"one word too many: {word}")
-            elif word not in [form.split()[0] for form in COMMANDS]:
-                raise UsageError(f"no such command: {word}")
+                self._read_option(word, rest)
             else:
-                self.command = word
+                self._read_word(word)
         if self.json and self.command != "doctor":
             raise UsageError("--json goes with doctor only")
         if self.command == "call" and not self.arguments and not self.help:
             raise UsageError("call needs a METHOD; `duet-rpc call listMethods` lists them")
+
+    def _read_option(self, word: str, rest: Iterator[str]) -> None:
+        name, equals, value = word.partition("=")
+        if name == "--log-level":
+            level = value if equals else next(rest, None)
+            if level is None:
+                raise UsageError("--log-level needs a level: debug, info, warn or error")
+            self.log_level = check_level(level)
+        elif word == "--no-color":
+            self.no_color = True
+        elif word == "--json":
+            self.json = True
+        elif word in ("-h", "--help"):
+            self.help = True
+        elif word == "--version":
+            self.command = "version"
+        else:
+            raise UsageError(f"no such option: {word}")
+
+    def _read_word(self, word: str) -> None:
+        if self.command == "call":
+            self.arguments.append(word)
+        elif self.command is not None:
+            raise UsageError(f"one word too many: {word}")
+        elif word not in [form.split()[0] for form in COMMANDS]:
+            raise UsageError(f"no such command: {word}")
+        else:
+            self.command = word
 
 
 def check_level(level: str) -> str:

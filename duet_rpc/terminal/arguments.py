@@ -120,7 +120,7 @@ def shorten(word: str) -> str:
 
 def split_line(line: str) -> list[str]:
     """Split a line into words, as a shell would; JSON needs no quotes."""
-    words = []
+    words: list[str] = []
     at = 0
     while at < len(line):
         if line[at].isspace():

@@ -22,9 +22,7 @@ HINT_SECONDS = 2.0
 ROWS = ("param", "expected", "received", "accepted")
 
 
-def explain(
-    error: RpcError, method: str, params: Params, client: Client, color: bool
-) -> list[str]:
+def explain(error: RpcError, method: str, params: Params, client: Client, color: bool) -> list[str]:
     """Write an error as lines: the message first, then what helps."""
     head = escape(error.message, TEXT_MAX) or "the method failed"
     lines = [f"{paint('duet-rpc:', 'bad', color)} {head} ({error.code})"]

@@ -57,7 +57,7 @@ def pretty(value: object, color: bool = False, ascii_only: bool = False) -> str:
         if depth < 0:
             pieces.append(str(item))
         elif item and isinstance(item, (dict, list)):
-            start, end = "{}" if isinstance(item, dict) else "[]"
+            start, end = ("{", "}") if isinstance(item, dict) else ("[", "]")
             rest.append(("\n" + "  " * depth + end, -1))
             between = ",\n" + "  " * (depth + 1)
             members: list[tuple[str, object]]

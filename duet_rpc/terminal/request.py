@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from duet_rpc.client import Client, Reply
 from duet_rpc.terminal.pretty import is_terminal, say
@@ -57,10 +58,8 @@ class Interrupts:
 
     def awake(self) -> None:
         """Make the descriptor quiet again."""
-        try:
+        with suppress(BlockingIOError):
             os.read(self.wakeup, 4096)
-        except BlockingIOError:
-            pass
 
 
 def run(client: Client, method: str, params: Params) -> object:

@@ -8,7 +8,6 @@ from duet_rpc import client as clients
 from duet_rpc.client import Client, DaemonError
 from duet_rpc.protocol.errors import RpcError
 from duet_rpc.terminal.arguments import check_text, read_arguments, stdin_bytes
-from duet_rpc.terminal.explain import explain
 from duet_rpc.terminal.pretty import paint, say, wants_color, write_json
 from duet_rpc.terminal.request import Abandoned, Cancelled, leave_on_signals, run
 
@@ -42,6 +41,8 @@ def _call(client: Client, method: str, params: Params, no_color: bool) -> int:
         say("duet-rpc: cancelled")
         return 130
     except RpcError as error:
+        from duet_rpc.terminal.explain import explain
+
         lines = explain(error, method, params, client, wants_color(sys.stderr, no_color))
         client.close()  # what the daemon logs comes before what we say
         say("\n".join(lines))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from duet_rpc.client import Params
 
+SPACE = " \t\r\n"  # what a shell splits at; other spaces are text
 FORMS = "name=value, one JSON object or array"
 
 
@@ -123,7 +124,7 @@ def split_line(line: str) -> list[str]:
     words: list[str] = []
     at = 0
     while at < len(line):
-        if line[at].isspace():
+        if line[at] in SPACE:
             at += 1
             continue
         end = end_of_json(line, at) if words else -1
@@ -146,7 +147,7 @@ def end_of_json(line: str, at: int) -> int:
     except (ValueError, RecursionError):
         # What is wrong with it is said best by whoever reads it, so it stays one piece.
         return len(line.rstrip()) if match.end() == at else -1
-    return end if end == len(line) or line[end].isspace() else -1
+    return end if end == len(line) or line[end] in SPACE else -1
 
 
 def read_word(line: str, at: int) -> tuple[str, int]:

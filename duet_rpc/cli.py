@@ -13,18 +13,23 @@ from duet_rpc import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import NoReturn
 
     from duet_rpc.config import Config
 
 COMMANDS = {
     "rpc": "serve JSON-RPC 2.0 on stdin and stdout; this is what Emacs starts",
+    "call METHOD [ARG]...": "call a method; ARG: name=value, one JSON text, or - for stdin",
+    "console": "call methods at a prompt",
+    "doctor": "look for what is wrong, and say how to mend it",
     "version": "print the version",
 }
 
 OPTIONS = {
     "--log-level LEVEL": "debug, info, warn or error",
     "--no-color": "no colour in what a terminal shows",
+    "--json": "doctor: write for programs",
     "--version": "print the version",
     "-h, --help": "print this help",
 }
@@ -49,29 +54,49 @@ class Words:
         self.command: str | None = None
         self.log_level: str | None = None
         self.no_color = False
+        self.json = False
         self.help = False
+        self.arguments: list[str] = []  # of `call`
         rest = iter(arguments)
         for word in rest:
-            name, equals, value = word.partition("=")
-            if name == "--log-level":
-                level = value if equals else next(rest, None)
-                if level is None:
-                    raise UsageError("--log-level needs a level: debug, info, warn or error")
-                self.log_level = check_level(level)
-            elif word == "--no-color":
-                self.no_color = True
-            elif word in ("-h", "--help"):
-                self.help = True
-            elif word == "--version":
-                self.command = "version"
+            if word == "--" and self.command == "call":
+                self.arguments += rest
             elif word.startswith("-") and len(word) > 1:
-                raise UsageError(f"no such option: {word}")
-            elif self.command is not None:
-                raise UsageError(f"one word too many: {word}")
-            elif word not in COMMANDS:
-                raise UsageError(f"no such command: {word}")
+                self._read_option(word, rest)
             else:
-                self.command = word
+                self._read_word(word)
+        if self.json and self.command != "doctor":
+            raise UsageError("--json goes with doctor only")
+        if self.command == "call" and not self.arguments and not self.help:
+            raise UsageError("call needs a METHOD; `duet-rpc call listMethods` lists them")
+
+    def _read_option(self, word: str, rest: Iterator[str]) -> None:
+        name, equals, value = word.partition("=")
+        if name == "--log-level":
+            level = value if equals else next(rest, None)
+            if level is None:
+                raise UsageError("--log-level needs a level: debug, info, warn or error")
+            self.log_level = check_level(level)
+        elif word == "--no-color":
+            self.no_color = True
+        elif word == "--json":
+            self.json = True
+        elif word in ("-h", "--help"):
+            self.help = True
+        elif word == "--version":
+            self.command = "version"
+        else:
+            raise UsageError(f"no such option: {word}")
+
+    def _read_word(self, word: str) -> None:
+        if self.command == "call":
+            self.arguments.append(word)
+        elif self.command is not None:
+            raise UsageError(f"one word too many: {word}")
+        elif word not in [form.split()[0] for form in COMMANDS]:
+            raise UsageError(f"no such command: {word}")
+        else:
+            self.command = word
 
 
 def check_level(level: str) -> str:
@@ -104,11 +129,15 @@ def main() -> NoReturn:
     """Run the program."""
     try:
         words = Words(sys.argv[1:])
+        code = 0
         if words.command == "rpc" and not words.help:
             run_rpc(words)
-        print(__version__ if words.command == "version" and not words.help else help_text())
-        sys.stdout.flush()
-        code = 0
+        elif words.command in ("call", "console", "doctor") and not words.help:
+            code = run_for_people(words)
+        else:
+            print(__version__ if words.command == "version" and not words.help else help_text())
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except UsageError as error:
         print(f"duet-rpc: {error}\n{USAGE}\nTry `duet-rpc --help`.", file=sys.stderr)
         code = 2
@@ -116,6 +145,10 @@ def main() -> NoReturn:
         code = 130
     except BrokenPipeError:
         # `duet-rpc --help | head -1`: the reader has what it wanted.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 1
+    except OSError as error:
+        print(f"duet-rpc: input or output failed: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 1
     sys.exit(code)
@@ -134,6 +167,31 @@ def run_rpc(words: Words) -> None:
     level = words.log_level or config.log_level or "info"
     color = not words.no_color and config.color and not os.environ.get("NO_COLOR") and os.isatty(2)
     serve(descriptors, Log(level, os.environ.get("DUET_RPC_LOG"), color))
+
+
+def run_for_people(words: Words) -> int:
+    """Run what talks to a daemon of its own, and to a person."""
+    if words.command == "doctor":
+        from duet_rpc.terminal.doctor import doctor
+
+        return doctor(daemon_flags(words, words.log_level or "warn"), words.json, words.no_color)
+    flags = daemon_flags(words, words.log_level or load_config().log_level or "warn")
+    if words.command == "console":
+        from duet_rpc.terminal.console import console
+
+        return console(flags, words.no_color)
+    from duet_rpc.terminal.arguments import ArgumentError
+    from duet_rpc.terminal.call import call
+
+    try:
+        return call(words.arguments, flags, words.no_color)
+    except ArgumentError as error:
+        raise UsageError(str(error)) from None
+
+
+def daemon_flags(words: Words, level: str) -> list[str]:
+    """Return the options that a daemon of our own is started with."""
+    return ["--log-level", level, *(["--no-color"] if words.no_color else [])]
 
 
 def load_config() -> Config:

@@ -1,0 +1,1 @@
+"""For people in a terminal: `call`, `console` and `doctor`. The daemon never loads this."""

@@ -1,0 +1,51 @@
+"""`duet-rpc call`: one call in a fresh daemon, its result on stdout."""
+
+from __future__ import annotations
+
+import sys
+
+from duet_rpc import client as clients
+from duet_rpc.client import Client, DaemonError
+from duet_rpc.protocol.errors import RpcError
+from duet_rpc.terminal.arguments import check_text, read_arguments, stdin_bytes
+from duet_rpc.terminal.pretty import paint, say, wants_color, write_json
+from duet_rpc.terminal.request import Abandoned, Cancelled, leave_on_signals, run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from duet_rpc.client import Params
+
+
+def call(words: Sequence[str], flags: Sequence[str], no_color: bool) -> int:
+    """Make the call that the words ask for; return the exit code."""
+    method, *arguments = words
+    check_text(method)
+    params = read_arguments(arguments, stdin_bytes)
+    leave_on_signals()
+    try:
+        with Client(clients.daemon_command(flags)) as client:
+            return _call(client, method, params, no_color)
+    except DaemonError as error:
+        say(f"{paint('duet-rpc:', 'bad', wants_color(sys.stderr, no_color))} {error}")
+        return 1
+    except Abandoned:
+        return 130
+
+
+def _call(client: Client, method: str, params: Params, no_color: bool) -> int:
+    try:
+        result = run(client, method, params)
+    except Cancelled:
+        say("duet-rpc: cancelled")
+        return 130
+    except RpcError as error:
+        from duet_rpc.terminal.explain import explain
+
+        lines = explain(error, method, params, client, wants_color(sys.stderr, no_color))
+        client.close()  # what the daemon logs comes before what we say
+        say("\n".join(lines))
+        return 1
+    write_json(result, wants_color(sys.stdout, no_color))
+    return 0

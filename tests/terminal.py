@@ -1,0 +1,153 @@
+"""A person at a terminal, and a script that has none."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support import PATIENCE, SOURCE, TOP
+
+WITH_DAEMON = [sys.executable, str(TOP / "tests" / "with_daemon.py")]
+
+# Gives the pseudo-terminal to a new session, as a terminal does for its shell.
+LOGIN = (
+    "import fcntl, os, sys, termios;"
+    "fcntl.ioctl(int(sys.argv[1]), termios.TIOCSCTTY, 0);"
+    "os.execv(sys.argv[2], sys.argv[2:])"
+)
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
+
+
+def environment(home: Path, **env: str) -> dict[str, str]:
+    """Make the environment of somebody with an empty home directory."""
+    ours = ("DUET_RPC_", "XDG_", "NO_COLOR", "PYTHON", "COLUMNS", "LINES", "LC_", "LANG")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    fresh = {"HOME": str(home), "TERM": "xterm", "LANG": "C.UTF-8", "PYTHONPATH": str(TOP)}
+    return {**kept, **fresh, **env}
+
+
+def say(
+    words: Sequence[str | Path],
+    env: Mapping[str, str],
+    stdin: bytes | None = None,
+    command: Sequence[str | Path] = SOURCE,
+    cwd: Path | None = None,
+) -> tuple[int, str, str]:
+    """Run the program without a terminal; return exit code, stdout and stderr."""
+    done = subprocess.run(
+        [str(word) for word in (*command, *words)],
+        input=b"" if stdin is None else stdin,
+        capture_output=True,
+        env=dict(env),
+        cwd=cwd,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+class Person:
+    """Somebody at a pseudo-terminal; `redirect` takes streams away from it."""
+
+    def __init__(
+        self,
+        words: Sequence[str | Path],
+        env: Mapping[str, str],
+        command: Sequence[str | Path] = SOURCE,
+        redirect: Mapping[str, int] | None = None,
+        columns: int = 80,
+    ) -> None:
+        self._terminal, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        streams: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(
+            [sys.executable, "-c", LOGIN, str(theirs), *(str(each) for each in (*command, *words))],
+            env=dict(env),
+            start_new_session=True,
+            pass_fds=[theirs],
+            **{**streams, **(redirect or {})},
+        )
+        os.close(theirs)
+        self.raw = ""  # all that the screen was sent
+        self._seen = 0
+
+    def __enter__(self) -> Person:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._terminal)
+
+    @property
+    def screen(self) -> str:
+        """What was sent, without the escape sequences."""
+        return ESCAPES.sub("", self.raw)
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._terminal, text.encode())
+
+    def see(self, text: str) -> None:
+        """Wait until a text appears that was not there at the last look."""
+        until = time.monotonic() + PATIENCE
+        while text not in self.screen[self._seen :]:
+            there = self._read(until - time.monotonic())
+            assert there, f"{text!r} did not come: {self.raw!r}"
+        self._seen = self.screen.index(text, self._seen) + len(text)
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._terminal], [], [], max(0.0, seconds))[0]:
+            return False
+        try:
+            piece = os.read(self._terminal, 65536)
+        except OSError:  # how Linux says that nobody holds the other side any more
+            piece = b""
+        self.raw += piece.decode()
+        assert "Traceback" not in self.raw, self.raw
+        return bool(piece)
+
+    def leave(self) -> int:
+        """Wait for the end; return the exit code."""
+        until = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            assert time.monotonic() < until, self.raw
+            self._read(0.02)
+        while self._read(0.05):
+            pass
+        return self.process.returncode
+
+
+def is_alive(pid: int) -> bool:
+    """Return True where a process is there and no zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def is_gone(pid: int, seconds: float = 5.0) -> bool:
+    """Return True once a process has ended; one that has not is ended."""
+    until = time.monotonic() + seconds
+    while is_alive(pid):
+        if time.monotonic() > until:
+            os.kill(pid, signal.SIGKILL)
+            return False
+        time.sleep(0.02)
+    return True

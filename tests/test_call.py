@@ -1,0 +1,560 @@
+"""`duet-rpc call`: arguments, replies, errors, progress, Ctrl-C, in the real program."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from duet_rpc import __version__
+from tests.support import PYZ, SOURCE, TOP
+from tests.terminal import WITH_DAEMON, Person, environment, is_gone, say
+
+VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "home").mkdir()
+    return environment(tmp_path / "home")
+
+
+def fake(
+    behaviour: str, words: list[str], env: dict[str, str], stdin: bytes = b"", **more: str
+) -> tuple[int, str, str]:
+    return say([behaviour, *words], {**env, **more}, stdin, WITH_DAEMON)
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("words", "params"),
+    [
+        ([], None),
+        (["a=1"], {"a": 1}),
+        (["a=text", "b=two words", "c="], {"a": "text", "b": "two words", "c": ""}),
+        (["a=true", "b=null", "c=-1.5e3"], {"a": True, "b": None, "c": -1500.0}),
+        (['a="3"', "b=[1, 2]", 'c={"d": 1}'], {"a": "3", "b": [1, 2], "c": {"d": 1}}),
+        (["a=x=y", "b=NaN", "c=-Infinity", "d=01", "e=[1"],
+         {"a": "x=y", "b": "NaN", "c": "-Infinity", "d": "01", "e": "[1"}),
+        (["a-b.c=日本語 ✓"], {"a-b.c": "日本語 ✓"}),
+        (["a=--no-color", "b=-", "c={"], {"a": "--no-color", "b": "-", "c": "{"}),
+        (["--", "a=1"], {"a": 1}),
+        (['{"a": "b=c"}'], {"a": "b=c"}),
+        (["[1, [2]]"], [1, [2]]),
+        (["{}"], {}),
+        (["[]"], []),
+    ],
+)  # fmt: skip
+def test_words_are_params(words: list[str], params: object, env: dict[str, str]) -> None:
+    code, out, err = fake("echo", ["call", "m", *words], env)
+    assert (code, err) == (0, "")
+    assert json.loads(out)[1] == params
+
+
+@pytest.mark.parametrize(
+    ("stdin", "params"), [(b'{"a": "\xc3\xa9"}', {"a": "é"}), (b"\n [1,\n2]\n", [1, 2])]
+)
+def test_a_dash_is_json_on_stdin(stdin: bytes, params: object, env: dict[str, str]) -> None:
+    code, out, _ = fake("echo", ["call", "m", "-"], env, stdin)
+    assert code == 0
+    assert json.loads(out)[1] == params
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "message"),
+    [
+        (["call"], b"", "call needs a METHOD"),
+        (["call", "m", "a"], b"", "a: expected name=value, one JSON object or array, or - for"),
+        (["call", "m", "3"], b"", "3: expected name=value"),
+        (["call", "m", ""], b"", ": expected name=value"),
+        (["call", "m", "=1"], b"", "=1: expected name=value"),
+        (["call", "m", "a=1", "b"], b"", "b: expected name=value"),
+        (["call", "m", "a=1", "a=2"], b"", "a is given twice"),
+        (["call", "m", "{}", "a=1"], b"", "{} must stand alone: a=1 is too much"),
+        (["call", "m", "a=1", "[1]"], b"", "[1] must stand alone: a=1 is too much"),
+        (["call", "m", "a=1", "-"], b"", "- must stand alone: a=1 is too much"),
+        (["call", "m", "-", "-"], b"", "- must stand alone: - is too much"),
+        (["call", "m", "{a: 1}"], b"", "not JSON: Expecting property name"),
+        (["call", "m", "[1"], b"", "not JSON: Expecting ',' delimiter"),
+        (["call", "m", "[1] x"], b"", "not JSON: Extra data"),
+        (["call", "m", "[NaN]"], b"", "not JSON: NaN is not JSON"),
+        (["call", "m", "a=1e400"], b"", "1e400 is beyond what a number can hold"),
+        (["call", "m", "[-1e999]"], b"", "-1e999 is beyond what a number can hold"),
+        (["call", "m", "-"], b"[" * 100_000, "not JSON: "),
+        (["call", "m", "-"], b"", "stdin is empty"),
+        (["call", "m", "-"], b" \n", "stdin is empty"),
+        (["call", "m", "-"], b"3", "expected a JSON object or array"),
+        (["call", "m", "-"], b"[\xff]", "stdin is not UTF-8"),
+        (["call", "m", "--frobnicate"], b"", "no such option: --frobnicate"),
+        (["call", "m", "--json"], b"", "--json goes with doctor only"),
+        (["call", "m", "--log-level", "loud"], b"", "no such log level: loud"),
+    ],
+)
+def test_wrong_words_are_a_usage_error(
+    words: list[str], stdin: bytes, message: str, env: dict[str, str]
+) -> None:
+    code, out, err = say(words, env, stdin)
+    assert (code, out) == (2, "")
+    assert err.startswith("duet-rpc: ")
+    assert message in err
+    assert "usage: duet-rpc" in err
+
+
+def test_bytes_that_are_no_text_are_a_usage_error(env: dict[str, str]) -> None:
+    for words in ([b"m", b"a=\xff"], [b"\xff"]):
+        done = subprocess.run(
+            [*(word.encode() for word in SOURCE), b"call", *words],
+            env=env,
+            capture_output=True,
+            timeout=20,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"\\udcff: not UTF-8" in done.stderr
+
+
+def test_the_daemon_logs_from_warn_on_unless_told_otherwise(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    def flags(*words: str, **more: str) -> object:
+        return json.loads(fake("echo", ["call", *words], {**env, **more})[1])[0]
+
+    assert flags("m") == ["--log-level", "warn"]
+    assert flags("m", "--log-level=debug") == ["--log-level", "debug"]
+    assert flags("--no-color", "m") == ["--log-level", "warn", "--no-color"]
+    config = tmp_path / "config.toml"
+    config.write_text('[log]\nlevel = "error"\n')
+    assert flags("m", DUET_RPC_CONFIG=str(config)) == ["--log-level", "error"]
+
+
+def test_a_wrong_configuration_is_said_once(env: dict[str, str], tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[lgo]\n")
+    code, out, err = say(["call", "version"], {**env, "DUET_RPC_CONFIG": str(config)})
+    assert (code, out) == (2, "")
+    assert err == f"duet-rpc: {config}:1: no such key: lgo; did you mean log?\n"
+
+
+# Replies.
+
+
+def test_a_result_is_json_with_an_indent_of_two(env: dict[str, str]) -> None:
+    assert say(["call", "version"], env) == (0, VERSION, "")
+    code, out, _ = say(["call", "listMethods", "{}"], env)
+    assert code == 0
+    assert out == json.dumps(json.loads(out), indent=2) + "\n"
+    assert len(json.loads(out)) == 6
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -1.5, "", [], {}, [[]], {"a": {}}, [1, [2, {"b": [None]}]], "日本語 ✓ 😀"],
+)
+def test_every_kind_of_value_is_written_as_json_writes_it(
+    value: object, env: dict[str, str]
+) -> None:
+    reply = json.dumps({"jsonrpc": "2.0", "id": 1, "result": value})
+    code, out, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
+    assert (code, err) == (0, "")
+    assert out == json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def test_what_a_terminal_might_obey_is_escaped(env: dict[str, str]) -> None:
+    reply = r'{"jsonrpc":"2.0","id":1,"result":"\u001b[2J \u009b2J \u007f \ud800 \b"}'
+    code, out, _ = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
+    assert code == 0
+    assert out == r'"\u001b[2J \u009b2J \u007f \ud800 \b"' + "\n"
+
+
+def test_a_stdout_that_knows_ascii_only_gets_ascii(env: dict[str, str]) -> None:
+    reply = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"é": "😀"}})
+    code, out, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply, PYTHONIOENCODING="ascii")
+    assert (code, err) == (0, "")
+    assert out == '{\n  "\\u00e9": "\\ud83d\\ude00"\n}\n'
+
+
+def test_a_deeply_nested_result_is_no_traceback(env: dict[str, str]) -> None:
+    reply = '{"jsonrpc":"2.0","id":1,"result":' + "[" * 900 + "]" * 900 + "}"
+    code, out, _ = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
+    assert (code, out.count("[")) == (0, 900)
+    reply = '{"jsonrpc":"2.0","id":1,"result":' + "[" * 60_000 + "]" * 60_000 + "}"
+    code, out, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
+    assert (code, out) == (1, "")
+    assert "can't be read as JSON" in err
+
+
+def test_large_params_and_a_large_result_come_through(env: dict[str, str]) -> None:
+    text = "x" * 3_000_000
+    code, out, _ = fake("echo", ["call", "m", "-"], env, json.dumps({"a": text}).encode())
+    assert code == 0
+    assert json.loads(out)[1] == {"a": text}
+
+
+def test_params_beyond_the_limit_are_refused_by_the_daemon(env: dict[str, str]) -> None:
+    code, out, err = say(["call", "version", "-"], env, b'["' + b"x" * 10_485_760 + b'"]')
+    assert (code, out) == (1, "")
+    assert "Invalid Request: body larger than 10485760 bytes (-32600)" in err
+    assert '"reason": "oversize"' in err
+
+
+def test_shutdown_is_a_call_like_any_other(env: dict[str, str]) -> None:
+    code, out, _ = say(["call", "shutdown"], env)
+    assert code == 0
+    assert json.loads(out) == {"message": "Shutting down gracefully"}
+
+
+def test_a_reader_that_goes_away_is_no_traceback(env: dict[str, str]) -> None:
+    command = f"{' '.join(SOURCE)} call listMethods | true"
+    done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, check=False)
+    assert done.stderr == b""
+
+
+def test_a_stdout_that_is_closed_or_full_is_no_traceback(env: dict[str, str]) -> None:
+    command = f"{' '.join(SOURCE)} call version >&-"
+    done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    command = f"{' '.join(SOURCE)} call version > /dev/full"
+    done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"duet-rpc: input or output failed: No space left on device\n"
+
+
+# Errors.
+
+
+def explained(err: str) -> str:
+    """Leave out the lines of the daemon's log."""
+    return "".join(line for line in err.splitlines(True) if not re.match(r"\d{4}-", line))
+
+
+@pytest.mark.parametrize(
+    ("method", "hint"),
+    [
+        ("verison", "did you mean version?"),
+        ("VERSION", "did you mean version?"),
+        ("listmethod", "did you mean listMethods?"),
+        ("zzz", "there are: initialize, listMethods, describeMethods, version, "),
+        ("", "there are: initialize"),
+    ],
+)
+def test_an_unknown_method_brings_the_nearest(method: str, hint: str, env: dict[str, str]) -> None:
+    code, out, err = say(["call", method], env)
+    assert (code, out) == (1, "")
+    first, second = explained(err).splitlines()
+    assert first == f"duet-rpc: Method not found: {method} (-32601)"
+    assert second.startswith(f"  {hint}")
+
+
+def test_wrong_params_bring_what_the_method_takes(env: dict[str, str]) -> None:
+    code, out, err = say(["call", "setLogLevel", "level=loud"], env)
+    assert (code, out) == (1, "")
+    levels = "debug, info, warn, error"
+    assert explained(err).splitlines() == [
+        f"duet-rpc: Invalid params: level: expected one of {levels}, received loud (-32602)",
+        "  param:     level",
+        f"  expected:  one of {levels}",
+        "  received:  loud",
+        f"  accepted:  {levels}",
+        "  signature: setLogLevel(level: string) -> object",
+    ]
+
+
+def test_text_that_was_read_as_a_number_brings_how_to_write_it(env: dict[str, str]) -> None:
+    data = {"param": "text", "expected": "string", "received": "integer"}
+    error = {"code": -32602, "message": "Invalid params", "data": data}
+    reply = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})
+    _, _, err = fake("raw", ["call", "m", "text=3"], env, FAKE_REPLY=reply)
+    assert """for the text of these characters write 'text="3"'""" in err
+    _, out, _ = fake("echo", ["call", "m", 'text="3"'], env)
+    assert json.loads(out)[1] == {"text": "3"}
+
+
+def test_the_log_of_the_daemon_comes_first_and_the_message_last(env: dict[str, str]) -> None:
+    code, out, err = say(["methods", "call", "boom"], env, None, WITH_DAEMON)
+    assert (code, out) == (1, "")
+    log, message = (
+        err.index("RuntimeError: it broke"),
+        err.index("duet-rpc: Internal error (-32603)"),
+    )
+    assert log < message
+    assert err.endswith(
+        "  the log says why: it is on stderr, or in the file that DUET_RPC_LOG names\n"
+    )
+
+
+def test_an_error_of_the_methods_own_shows_its_data(env: dict[str, str]) -> None:
+    code, _, err = say(["methods", "call", "refuse"], env, None, WITH_DAEMON)
+    assert code == 1
+    assert 'duet-rpc: Not today (-32001)\n  {\n    "when": "tomorrow"\n  }\n' in err
+
+
+def test_an_error_can_not_command_the_terminal(env: dict[str, str]) -> None:
+    error = {"code": 1, "message": "\x1b[2J\nx", "data": {"\x1b": "\x9b"}}
+    reply = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})
+    _, _, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
+    assert err.startswith("duet-rpc: \\x1b[2J\\nx (1)\n")
+    assert "\x1b" not in err
+    assert "\x9b" not in err
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("exit", "the daemon ended with exit code 3 before it answered"),
+        ("crash", "the daemon was ended by SIGKILL before it answered"),
+        ("half", "the daemon ended with exit code 0 before it answered"),
+        ("huge", "the reply is larger than 10485760 bytes"),
+        ("closed", "the daemon closed its stdout before it answered"),
+        ("junk", "the daemon wrote to stdout what is no frame: Welcome to \\x1b[1mPython"),
+        ("nowhere", "the daemon can't be started: No such file or directory"),
+    ],
+)
+def test_a_daemon_in_trouble_is_one_clear_line(
+    behaviour: str, message: str, env: dict[str, str]
+) -> None:
+    code, out, err = fake(behaviour, ["call", "m"], env)
+    assert (code, out) == (1, "")
+    lines = [line for line in err.splitlines() if not line.startswith("pid ")]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"duet-rpc: {message}")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "nonsense",
+        "[]",
+        "3",
+        '{"id": 1}',
+        '{"id": 1, "error": 3}',
+        '{"id":1,"error":{}}',
+        "\x00",
+    ],
+)
+def test_a_reply_that_is_none_is_one_clear_line(reply: str, env: dict[str, str]) -> None:
+    env = {**env, "FAKE_REPLY": reply.replace("\x00", "{")}
+    code, out, err = fake("raw", ["call", "m"], env)
+    assert (code, out) == (1, "")
+    assert re.fullmatch(r"duet-rpc: the daemon's reply (is no|can't be read as) JSON.*\n", err)
+
+
+# On a terminal.
+
+
+def test_a_terminal_has_colour_for_each_kind(env: dict[str, str]) -> None:
+    reply = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"k": ["s", 1, True, None]}})
+    env = {**env, "FAKE_REPLY": reply}
+    with Person(["raw", "call", "m"], env, WITH_DAEMON) as person:
+        assert person.leave() == 0
+    painted = ('\x1b[34m"k"', '\x1b[32m"s"', "\x1b[36m1", "\x1b[35mtrue", "\x1b[35mnull")
+    assert all(f"{each}\x1b[0m" in person.raw for each in painted)
+    assert json.loads(person.screen) == {"k": ["s", 1, True, None]}
+
+
+@pytest.mark.parametrize(
+    ("words", "more"), [(["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})]
+)
+def test_colour_can_be_refused(words: list[str], more: dict[str, str], env: dict[str, str]) -> None:
+    with Person(["call", "version", *words], {**env, **more}) as person:
+        assert person.leave() == 0
+    assert "\x1b" not in person.raw
+    assert person.screen.replace("\r", "") == VERSION
+
+
+def test_an_empty_no_color_refuses_nothing(env: dict[str, str]) -> None:
+    with Person(["call", "version"], {**env, "NO_COLOR": ""}) as person:
+        assert person.leave() == 0
+    assert "\x1b[34m" in person.raw
+
+
+STEPS = [
+    {"done": 0, "total": 4, "message": "reading"},
+    {"done": 1, "total": 4, "message": None},
+    {"done": 7, "total": None, "message": "lines\x1b[2J"},
+    {"done": 2.5, "total": 0},
+    {"done": 9, "total": 4, "message": "日本語" * 60},
+    {"done": "x", "total": 4},
+    None,
+]
+
+
+def test_progress_is_a_bar_on_stderr_and_gone_in_the_end(env: dict[str, str]) -> None:
+    env = {**env, "FAKE_PROGRESS": json.dumps(STEPS)}
+    reading, writing = os.pipe()
+    with Person(["progress", "call", "m"], env, WITH_DAEMON, {"stdout": writing}, 60) as person:
+        os.close(writing)
+        assert person.leave() == 0
+    assert os.read(reading, 100) == b'"done"\n'
+    os.close(reading)
+    drawn = person.raw.split("\r\x1b[K")
+    assert drawn[0] == drawn[-1] == ""
+    bars = [bar.rstrip("\r") for bar in drawn[1:-1]]
+    assert bars[:4] == [
+        f"[{'-' * 30}]   0% reading",
+        f"[{'#' * 7}{'-' * 23}]  25%",
+        "[7] lines\\x1b[2J",
+        "[2.5]",
+    ]
+    assert bars[4].startswith(f"[{'#' * 30}] 100% 日本語")
+    assert sum(2 if ord(each) > 0x2000 else 1 for each in bars[4]) <= 59
+    assert len(bars) == 5
+
+
+def test_without_a_terminal_on_stderr_no_progress_is_asked_for(env: dict[str, str]) -> None:
+    reading, writing = os.pipe()
+    with Person(["echo", "call", "m"], env, WITH_DAEMON, {"stderr": writing}) as person:
+        assert person.leave() == 0
+    os.close(reading)
+    os.close(writing)
+    assert json.loads(person.screen)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "params"),
+    [
+        ([], {"_meta": {"progressToken": "bar"}}),
+        (["a=1"], {"_meta": {"progressToken": "bar"}, "a": 1}),
+        (["[1]"], [1]),
+        (['{"_meta": {"progressToken": 7}}'], {"_meta": {"progressToken": 7}}),
+    ],
+)
+def test_a_terminal_asks_for_progress_where_params_have_room(
+    words: list[str], params: object, env: dict[str, str]
+) -> None:
+    with Person(["echo", "call", "m", *words], env, WITH_DAEMON) as person:
+        assert person.leave() == 0
+    assert json.loads(person.screen)[1] == params
+
+
+def test_the_real_daemon_takes_the_token_for_granted(env: dict[str, str]) -> None:
+    with Person(["call", "setLogLevel", "level=warn"], env) as person:
+        assert person.leave() == 0
+    assert json.loads(person.screen) == {"level": "warn", "success": True}
+
+
+# Ctrl-C.
+
+
+def test_the_first_ctrl_c_cancels_the_request(env: dict[str, str]) -> None:
+    with Person(["cancel", "call", "m"], env, WITH_DAEMON) as person:
+        person.see("running")
+        person.type("\x03")
+        person.see("cancelling; Ctrl-C once more ends it at once")
+        person.see("duet-rpc: cancelled")
+        assert person.leave() == 130
+
+
+def test_the_second_ctrl_c_ends_the_program_and_the_daemon(env: dict[str, str]) -> None:
+    with Person(["deaf", "call", "m"], env, WITH_DAEMON) as person:
+        person.see("pid ")
+        person.see("\n")
+        pid = int(person.screen.split()[1])
+        person.type("\x03")
+        person.see("cancelling")
+        start = time.monotonic()
+        person.type("\x03")
+        assert person.leave() == 130
+        assert time.monotonic() - start < 1.5
+    assert is_gone(pid, 1.0)
+
+
+def test_ctrl_c_does_not_reach_the_daemon_itself(env: dict[str, str]) -> None:
+    """Ours would leave within two seconds of a SIGINT; this method takes longer."""
+    with Person(["methods", "call", "sleep", "seconds=4"], env, WITH_DAEMON) as person:
+        time.sleep(1.0)
+        person.type("\x03")
+        person.see("cancelling")
+        assert person.leave() == 0
+    assert '"slept"' in person.screen
+    assert "SIGINT" not in person.screen
+
+
+def test_ctrl_c_works_while_a_daemon_does_not_read(env: dict[str, str], tmp_path: Path) -> None:
+    params = tmp_path / "params.json"
+    params.write_text(json.dumps({"a": "x" * 1_000_000}))
+    with params.open() as file, Person(
+        ["deaf", "call", "m", "-"], env, WITH_DAEMON, {"stdin": file.fileno()}
+    ) as person:  # fmt: skip
+        person.see("pid ")
+        person.type("\x03")
+        person.see("cancelling")
+        person.type("\x03")
+        assert person.leave() == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_that_ends_the_caller_leaves_no_orphan(
+    number: signal.Signals, env: dict[str, str]
+) -> None:
+    behaviour = "cancel" if number == signal.SIGKILL else "deaf"
+    process = subprocess.Popen(
+        [*WITH_DAEMON, behaviour, "call", "m"], env=env, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    process.stderr.readline()
+    (child,) = children(process.pid)
+    process.send_signal(number)
+    code = process.wait(10)
+    assert code == (-9 if number == signal.SIGKILL else 128 + number)
+    assert is_gone(child, 3.0)
+    process.stderr.close()
+
+
+def children(pid: int) -> list[int]:
+    found = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split() for line in found.stdout.splitlines()]
+    return [int(child) for child, parent in rows if int(parent) == pid]
+
+
+# The one file.
+
+
+def test_the_pyz_calls_itself(env: dict[str, str], tmp_path: Path) -> None:
+    """From another folder, by a relative path, beside files that look like modules."""
+    for name in ("json.py", "duet_rpc.py", "select.py"):
+        (tmp_path / name).write_text("raise SystemExit('planted')\n")
+    env = {**env, "PYTHONPATH": ""}
+    pyz = os.path.relpath(PYZ, tmp_path)
+    assert say(["call", "version"], env, None, [sys.executable, pyz], tmp_path) == (0, VERSION, "")
+
+
+def test_the_installed_command_looks_for_no_module_in_the_working_directory(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('planted')\n")
+    script = tmp_path / "bin" / "duet-rpc"
+    script.parent.mkdir()
+    script.write_text(
+        f"import sys; sys.path.append({str(TOP)!r})\nfrom duet_rpc.cli import main\nmain()\n"
+    )
+    env = {**env, "PYTHONPATH": ""}
+    command = [sys.executable, str(script)]
+    assert say(["call", "version"], env, None, command, tmp_path) == (0, VERSION, "")
+
+
+def test_a_call_takes_well_under_200_ms(env: dict[str, str]) -> None:
+    """Of the processor's time: how long others keep it from us is not ours to say."""
+    env = {**env, "PYTHONPATH": ""}
+    say(["call", "version"], env, None, [sys.executable, PYZ])
+    times = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        say(["call", "version"], env, None, [sys.executable, PYZ])
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(times) < 0.2

@@ -1,0 +1,452 @@
+"""`duet-rpc console`: through a pipe, and at a terminal with each line editor there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from duet_rpc import __version__
+from duet_rpc.terminal.arguments import ArgumentError, split_line
+from duet_rpc.terminal.console import complete
+from duet_rpc.terminal.prompt import HISTORY_MAX
+from tests.support import PYZ, SOURCE
+from tests.terminal import WITH_DAEMON, Person, environment, is_gone, say
+
+VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
+
+
+EDITORS = ["prompt_toolkit", "readline", "plain"]
+
+
+def with_editor(name: str, folder: Path) -> dict[str, str]:
+    """Make an environment where this line editor is the best there is."""
+    for part in ("home", "hidden"):
+        (folder / part).mkdir()
+    for better in EDITORS[: EDITORS.index(name)]:
+        (folder / "hidden" / f"{better}.py").write_text("raise ImportError\n")
+    env = environment(folder / "home")
+    # prompt_toolkit asks the terminal where the cursor is; nobody answers here.
+    path = f"{folder / 'hidden'}{os.pathsep}{env['PYTHONPATH']}"
+    return {**env, "PYTHONPATH": path, "PROMPT_TOOLKIT_NO_CPR": "1", "EDITOR_NAME": name}
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return with_editor("readline", tmp_path)
+
+
+@pytest.fixture(params=EDITORS)
+def editor(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    name: str = request.param
+    if name != "plain" and find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    return with_editor(name, tmp_path)
+
+
+def history(env: dict[str, str]) -> Path:
+    return Path(env["HOME"]) / ".local" / "state" / "duet-rpc" / "history"
+
+
+def script(
+    text: str, env: dict[str, str], daemon: str | None = None, **more: str
+) -> tuple[int, str, str]:
+    """Send lines through a pipe."""
+    env = {**env, **more}
+    if daemon is None:
+        return say(["console"], env, text.encode())
+    return say([daemon, "console"], env, text.encode(), WITH_DAEMON)
+
+
+def values(text: str) -> list[object]:
+    """Read JSON texts that follow one another."""
+    found, at = [], 0
+    while text[at:].strip():
+        at += len(text[at:]) - len(text[at:].lstrip())
+        value, at = json.JSONDecoder().raw_decode(text, at)
+        found.append(value)
+    return found
+
+
+# Lines.
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", []),
+        ("  m  ", ["m"]),
+        ("m a=1 b=two", ["m", "a=1", "b=two"]),
+        ("m 'a=two words' b=\"x y\" c=d\\ e", ["m", "a=two words", "b=x y", "c=d e"]),
+        ('m {"a": [1, 2]}', ["m", '{"a": [1, 2]}']),
+        ('m   [1, "x y"]  ', ["m", '[1, "x y"]']),
+        ('m a={"b": "c d"} e=[1, 2] f=3', ["m", 'a={"b": "c d"}', "e=[1, 2]", "f=3"]),
+        ("m '{\"a\": 1}'", ["m", '{"a": 1}']),
+        ("m a='{\"b\": 1}'", ["m", 'a={"b": 1}']),
+        ("m {a: 1} b", ["m", "{a: 1} b"]),
+        ("m a={x y", ["m", "a={x", "y"]),
+        ("m a=[1]x", ["m", "a=[1]x"]),
+        ("m a=#1 #b", ["m", "a=#1", "#b"]),
+        ("m ''", ["m", ""]),
+        ("m a=''", ["m", "a="]),
+        ("m\ta=1\u00a0 b=2", ["m", "a=1\u00a0", "b=2"]),
+        ("m a=日本語", ["m", "a=日本語"]),
+    ],
+)
+def test_a_line_is_split_as_a_shell_would_but_json_needs_no_quotes(
+    line: str, words: list[str]
+) -> None:
+    assert split_line(line) == words
+
+
+@pytest.mark.parametrize("line", ["m 'a", 'm "a', "m a\\"])
+def test_a_line_that_does_not_end_is_refused(line: str) -> None:
+    with pytest.raises(ArgumentError, match=r"no closing quotation|no escaped character"):
+        split_line(line)
+
+
+def test_a_pipe_gets_replies_on_stdout_and_nothing_else(env: dict[str, str]) -> None:
+    text = 'version\n\n# a comment\nsetLogLevel {"level": "error"}\nsetLogLevel ["warn"]'
+    code, out, err = script(text, env)
+    assert (code, err) == (0, "")
+    assert out.startswith(VERSION)
+    assert values(out)[1:] == [{"level": each, "success": True} for each in ("error", "warn")]
+    assert not history(env).exists()
+
+
+def test_lines_have_the_form_of_call(env: dict[str, str]) -> None:
+    code, out, _ = script("m a=1 b='x y' c={\"d\": [1, 2]}\nm\nm [1, 2]\n", env, "echo")
+    assert code == 0
+    params = [value[1] for value in values(out) if isinstance(value, list)]
+    assert params == [{"a": 1, "b": "x y", "c": {"d": [1, 2]}}, None, [1, 2]]
+
+
+@pytest.mark.parametrize("word", ["quit", "exit", " quit "])
+def test_quit_leaves_the_rest_unread(word: str, env: dict[str, str]) -> None:
+    assert script(f"{word}\nversion\n", env) == (0, "", "")
+
+
+def test_a_line_that_fails_is_explained_and_the_next_is_answered(env: dict[str, str]) -> None:
+    text = "verison\nsetLogLevel level=loud\nversion a\nversion -\nversion 'x\nversion\n"
+    code, out, err = script(text, env)
+    assert (code, out) == (1, VERSION)
+    for part in (
+        "duet-rpc: Method not found: verison (-32601)\n  did you mean version?\n",
+        "  signature: setLogLevel(level: string) -> object\n",
+        "duet-rpc: a: expected name=value, one JSON object or array\n",
+        "duet-rpc: - works with `duet-rpc call` only\n",
+        "duet-rpc: no closing quotation: 'x\n",
+    ):
+        assert part in err
+
+
+def test_bytes_that_are_no_text_are_refused(env: dict[str, str]) -> None:
+    code, out, err = say(["console"], env, b"version a=\xff\nversion\n")
+    assert (code, out) == (1, VERSION)
+    assert "not UTF-8" in err
+
+
+def test_help_lists_and_explains(env: dict[str, str]) -> None:
+    code, out, err = script("help\n", env)
+    assert (code, err) == (0, "")
+    names = [line.split()[0] for line in out.splitlines()]
+    assert names == ["initialize", "listMethods", "describeMethods", "version", "setLogLevel",
+                     "shutdown", "help", "quit"]  # fmt: skip
+    _, out, _ = script("help setLogLevel\n", env)
+    assert out.splitlines() == [
+        "setLogLevel(level: string) -> object",
+        "  Set how much is logged, from now on.",
+        "",
+        "  level: required; one of debug, info, warn, error",
+    ]
+    _, out, _ = script("help version\n", env)
+    assert out.splitlines() == ["version() -> object", "  Return the version of duet-rpc."]
+    code, out, err = script("help verison\nhelp a b\n", env)
+    assert (code, out) == (1, "")
+    assert "duet-rpc: no such method: verison\n  did you mean version?\n" in err
+    assert "duet-rpc: help takes one METHOD: b is too much\n" in err
+
+
+def test_the_state_of_the_daemon_stays_from_line_to_line(env: dict[str, str]) -> None:
+    _, _, err = script("setLogLevel level=debug\nversion\n", env)
+    assert "DEBUG method=version" in err
+
+
+# A daemon that dies.
+
+
+@pytest.mark.parametrize(
+    ("daemon", "how"),
+    [("exit", "ended with exit code 3"), ("crash", "was ended by SIGKILL")],
+)
+def test_a_daemon_that_dies_is_replaced_at_the_next_line(
+    daemon: str, how: str, env: dict[str, str]
+) -> None:
+    code, out, err = script("a\nhelp\nb\n", env, daemon)
+    assert code == 1
+    assert out.startswith("help ")
+    line = f"duet-rpc: the daemon {how} before it answered; the next line starts a new one\n"
+    assert err == line * 2
+
+
+def test_after_shutdown_the_next_line_is_answered_by_a_new_daemon(env: dict[str, str]) -> None:
+    code, out, err = script("shutdown\nversion\n", env)
+    assert code == 0
+    assert values(out) == [{"message": "Shutting down gracefully"}, {"version": __version__}]
+    assert err == "the daemon ended with exit code 0; the next line starts a new one\n"
+
+
+def test_a_daemon_that_dies_between_two_lines_is_noticed(env: dict[str, str]) -> None:
+    with Person(["console"], env) as person:
+        person.see("duet>")
+        person.type("version\r")
+        person.see("ms)")
+        children = Path(f"/proc/{person.process.pid}/task/{person.process.pid}/children")
+        if not children.exists():
+            pytest.skip("no /proc to find the daemon in")
+        (daemon,) = children.read_text().split()
+        os.kill(int(daemon), 9)
+        time.sleep(0.2)
+        person.type("version\r")
+        person.see("the daemon was ended by SIGKILL; this is a new one")
+        person.see(f'"{__version__}"')
+
+
+def test_a_daemon_that_can_not_start_is_said_and_tried_again(env: dict[str, str]) -> None:
+    code, out, err = script("version\n", env, "nowhere")
+    assert (code, out) == (1, "")
+    assert err.count("the daemon can't be started: No such file or directory") == 2
+
+
+def test_a_daemon_is_not_left_behind(env: dict[str, str]) -> None:
+    _, _, err = script("setLogLevel level=debug\nshutdown\nsetLogLevel level=info\n", env)
+    assert "stdin closed, shutting down gracefully" in err
+
+
+# At a terminal.
+
+
+def test_a_session_at_a_terminal(editor: dict[str, str]) -> None:
+    with Person(["console"], editor) as person:
+        person.see("help lists them")
+        person.see("duet>")
+        person.type("version\r")
+        person.see(f'"version": "{__version__}"')
+        person.see(" ms)")
+        person.see("duet>")
+        person.type("nonsense\r")
+        person.see("Method not found: nonsense")
+        person.see("duet>")
+        person.type("\x04")
+        assert person.leave() == 0
+    assert "\x1b[34m" in person.raw
+    assert history(editor).read_text() == "version\nnonsense\n"
+
+
+def test_ctrl_c_clears_the_line(editor: dict[str, str]) -> None:
+    with Person(["console"], editor) as person:
+        person.see("duet>")
+        person.type("shutdown")
+        person.see("shutdown")
+        time.sleep(0.3)  # Python's readline misses a signal that comes with a key
+        person.type("\x03")
+        person.see("duet>")
+        person.type("version\r")
+        person.see(f'"{__version__}"')
+        person.see("duet>")
+        person.type("quit\r")
+        assert person.leave() == 0
+    assert "Shutting down" not in person.screen
+
+
+def test_ctrl_c_cancels_what_runs_and_the_session_goes_on(editor: dict[str, str]) -> None:
+    with Person(["cancel", "console"], editor, WITH_DAEMON) as person:
+        for _ in range(2):
+            person.see("duet>")
+            person.type("slow\r")
+            person.see("running")
+            person.type("\x03")
+            person.see("duet-rpc: cancelled")
+        person.see("duet>")
+        person.type("\x04")
+        assert person.leave() == 0
+
+
+def test_the_second_ctrl_c_ends_the_daemon_but_not_the_session(env: dict[str, str]) -> None:
+    with Person(["methods", "console"], env, WITH_DAEMON) as person:
+        person.see("duet>")
+        person.type("sleep seconds=30\r")
+        time.sleep(0.5)
+        person.type("\x03")
+        person.see("cancelling")
+        person.type("\x03")
+        person.see("the daemon was ended; the next line starts a new one")
+        person.see("duet>")
+        person.type("version\r")
+        person.see(f'"{__version__}"')
+
+
+def test_tab_completes_methods_parameters_and_values(editor: dict[str, str]) -> None:
+    if editor["EDITOR_NAME"] == "plain":
+        pytest.skip("there is no completion without a line editor")
+    with Person(["console"], editor) as person:
+        person.see("duet>")
+        for keys, seen in (("setL\t", "setLogLevel "), ("l\t", "level="), ("deb\t", "debug")):
+            person.type(keys)
+            person.see(seen[len(keys) - 1 :].rstrip())
+            time.sleep(0.2)
+        person.type("\r")
+        person.see('"level": "debug"')
+
+
+def test_history_is_there_in_the_next_session(editor: dict[str, str]) -> None:
+    if editor["EDITOR_NAME"] == "plain":
+        pytest.skip("there are no earlier lines without a line editor")
+    history(editor).parent.mkdir(parents=True)
+    history(editor).write_text("listMethods\nversion\n")
+    with Person(["console"], editor) as person:
+        person.see("duet>")
+        person.type("\x10")
+        person.see("version")
+        person.type("\r")
+        person.see(f'"{__version__}"')
+        person.see("duet>")
+        person.type("\x04")
+        assert person.leave() == 0
+    assert history(editor).read_text() == "listMethods\nversion\n", "one line twice"
+
+
+def use(person: Person, *lines: str) -> None:
+    for line in (*lines, "quit"):
+        person.see("duet>")
+        person.type(f"{line}\r")
+    assert person.leave() == 0
+
+
+def test_history_is_the_users_alone_and_bounded(env: dict[str, str]) -> None:
+    path = history(env)
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"line {number}\n" for number in range(3 * HISTORY_MAX)))
+    path.chmod(0o644)
+    with Person(["console"], env) as person:
+        use(person, "version", " initialize")
+    lines = path.read_text().splitlines()
+    assert lines[0] == f"line {2 * HISTORY_MAX}"
+    assert lines[-2:] == ["version", "quit"]
+    assert len(lines) == HISTORY_MAX + 2
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_xdg_state_home_is_where_the_history_is(env: dict[str, str], tmp_path: Path) -> None:
+    with Person(["console"], {**env, "XDG_STATE_HOME": str(tmp_path / "state")}) as person:
+        use(person, "version")
+    path = tmp_path / "state" / "duet-rpc" / "history"
+    assert path.read_text() == "version\nquit\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("trouble", ["a folder", "no folder", "no home", "home not there"])
+def test_a_history_that_can_not_be_kept_stops_nobody(
+    trouble: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    if trouble == "a folder":
+        history(env).mkdir(parents=True)
+    elif trouble == "no folder":
+        (Path(env["HOME"]) / ".local").write_text("")
+    else:
+        env["HOME"] = "" if trouble == "no home" else str(tmp_path / "never")
+    with Person(["console"], env) as person:
+        use(person, "version", "initialize")
+    assert f'"{__version__}"' in person.screen
+    said = person.screen.count("history is not kept")
+    assert said == (1 if "folder" in trouble else 0)
+    assert not (tmp_path / "never").exists()
+
+
+def test_garbage_in_the_history_is_left_out(env: dict[str, str]) -> None:
+    history(env).parent.mkdir(parents=True)
+    history(env).write_bytes(b"\xff\xfe\x00\x1b[2J\nversion\n")
+    with Person(["console"], env) as person:
+        use(person, "version")
+    assert "\x1b[2J" not in person.raw
+
+
+def test_a_terminal_that_can_do_nothing_gets_a_plain_prompt(env: dict[str, str]) -> None:
+    with Person(["console"], {**env, "TERM": "dumb"}) as person:
+        use(person, "version")
+    assert "\x1b" not in person.raw
+
+
+def test_with_stdout_elsewhere_the_prompt_is_on_stderr(env: dict[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    descriptor = os.open(out, os.O_WRONLY | os.O_CREAT)
+    with Person(["console"], env, redirect={"stdout": descriptor}) as person:
+        use(person, "version")
+    os.close(descriptor)
+    assert out.read_text() == VERSION
+
+
+def test_closing_the_terminal_leaves_no_daemon(env: dict[str, str]) -> None:
+    with Person(["methods", "console"], env, WITH_DAEMON) as person:
+        person.see("duet>")
+        person.type("sleep seconds=30\r")
+        children = Path(f"/proc/{person.process.pid}/task/{person.process.pid}/children")
+        if not children.exists():
+            pytest.skip("no /proc to find the daemon in")
+        (daemon,) = children.read_text().split()
+        time.sleep(0.3)
+        person.process.send_signal(1)
+        assert person.leave() == 129
+        assert is_gone(int(daemon), 1.0)
+
+
+def test_the_pyz_has_a_console(env: dict[str, str]) -> None:
+    env = {**env, "PYTHONPATH": ""}
+    assert say(["console"], env, b"version\n", [sys.executable, PYZ]) == (0, VERSION, "")
+
+
+def test_without_any_stdin_it_ends(env: dict[str, str]) -> None:
+    command = ["sh", "-c", f"{' '.join(SOURCE)} console <&-"]
+    assert say([], env, None, command) == (0, "", "")
+
+
+# Completion.
+
+METHODS: dict[str, dict[str, object]] = {
+    "setLogLevel": {"params": [{"name": "level", "schema": {"enum": ["debug", "info"]}}]},
+    "sort": {
+        "params": [
+            {"name": "lines", "schema": {"type": "array"}},
+            {"name": "reverse", "schema": {"type": "boolean"}},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ["setLogLevel ", "sort ", "help ", "quit"]),
+        ("s", ["setLogLevel ", "sort "]),
+        ("x", []),
+        ("help s", ["setLogLevel", "sort"]),
+        ("help sort ", []),
+        ("sort ", ["lines=", "reverse="]),
+        ("sort r", ["reverse="]),
+        ("sort lines=[] ", ["reverse="]),
+        ("sort reverse=", ["reverse=true ", "reverse=false "]),
+        ("sort lines=", []),
+        ("  setLogLevel level=d", ["level=debug "]),
+        ("nonsense ", []),
+        ("nonsense a=", []),
+    ],
+)
+def test_what_can_come_next(text: str, found: list[str]) -> None:
+    assert complete(text, METHODS) == found

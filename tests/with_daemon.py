@@ -1,0 +1,35 @@
+"""The real program, except that the daemons it starts are others.
+
+python tests/with_daemon.py DAEMON [WORDS]... where DAEMON is `methods` for the daemon with
+methods of tests, a behaviour of the fake one, or `nowhere` for a program that is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from duet_rpc import cli, client
+
+HERE = Path(__file__).parent
+DAEMON = sys.argv[1]
+
+
+def daemon_command(flags: Sequence[str] = ()) -> list[str]:
+    if DAEMON == "nowhere":
+        return [str(HERE / "nowhere")]
+    if DAEMON == "methods":
+        return [sys.executable, str(HERE / "daemon_with_methods.py")]
+    return [sys.executable, str(HERE / "fake_daemon.py"), DAEMON, *flags]
+
+
+if __name__ == "__main__":
+    client.daemon_command = daemon_command
+    if "PATIENCE" in os.environ:
+        from duet_rpc.terminal import doctor
+
+        doctor.EMACS_TIMEOUT = doctor.DAEMON_TIMEOUT = float(os.environ["PATIENCE"])
+    del sys.argv[1]
+    cli.main()

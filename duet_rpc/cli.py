@@ -23,13 +23,18 @@ COMMANDS = {
     "call METHOD [ARG]...": "call a method; ARG: name=value, one JSON text, or - for stdin",
     "console": "call methods at a prompt",
     "doctor": "look for what is wrong, and say how to mend it",
+    "config": "show the settings in force, and where each comes from",
+    "trust": "let the project's .duet-rpc.toml name code to be run",
+    "untrust": "take that back",
     "version": "print the version",
 }
 
 OPTIONS = {
+    "--methods SOURCE": "load methods from a Python file or module; may be given again",
     "--log-level LEVEL": "debug, info, warn or error",
     "--no-color": "no colour in what a terminal shows",
     "--json": "doctor: write for programs",
+    "--yes": "trust: do not ask",
     "--version": "print the version",
     "-h, --help": "print this help",
 }
@@ -55,6 +60,8 @@ class Words:
         self.log_level: str | None = None
         self.no_color = False
         self.json = False
+        self.yes = False
+        self.methods: list[str] = []
         self.help = False
         self.arguments: list[str] = []  # of `call`
         rest = iter(arguments)
@@ -67,6 +74,10 @@ class Words:
                 self._read_word(word)
         if self.json and self.command != "doctor":
             raise UsageError("--json goes with doctor only")
+        if self.yes and self.command != "trust":
+            raise UsageError("--yes goes with trust only")
+        if self.methods and self.command not in (None, "rpc", "call", "console", "doctor"):
+            raise UsageError(f"--methods has no place with {self.command}")
         if self.command == "call" and not self.arguments and not self.help:
             raise UsageError("call needs a METHOD; `duet-rpc call listMethods` lists them")
 
@@ -77,10 +88,17 @@ class Words:
             if level is None:
                 raise UsageError("--log-level needs a level: debug, info, warn or error")
             self.log_level = check_level(level)
+        elif name == "--methods":
+            source = value if equals else next(rest, None)
+            if not source:
+                raise UsageError("--methods needs a Python file or the name of a module")
+            self.methods.append(source)
         elif word == "--no-color":
             self.no_color = True
         elif word == "--json":
             self.json = True
+        elif word == "--yes":
+            self.yes = True
         elif word in ("-h", "--help"):
             self.help = True
         elif word == "--version":
@@ -134,6 +152,8 @@ def main() -> NoReturn:
             run_rpc(words)
         elif words.command in ("call", "console", "doctor") and not words.help:
             code = run_for_people(words)
+        elif words.command in ("config", "trust", "untrust") and not words.help:
+            code = run_settings(words)
         else:
             print(__version__ if words.command == "version" and not words.help else help_text())
         if sys.stdout is not None:
@@ -166,7 +186,10 @@ def run_rpc(words: Words) -> None:
     config = load_config()
     level = words.log_level or config.log_level or "info"
     color = not words.no_color and config.color and not os.environ.get("NO_COLOR") and os.isatty(2)
-    serve(descriptors, Log(level, os.environ.get("DUET_RPC_LOG"), color))
+    log = Log(level, os.environ.get("DUET_RPC_LOG"), color)
+    for warning in config.warnings:
+        log.warn(warning)
+    serve(descriptors, log, [*words.methods, *config.methods], config.methods_folder)
 
 
 def run_for_people(words: Words) -> int:
@@ -191,7 +214,52 @@ def run_for_people(words: Words) -> int:
 
 def daemon_flags(words: Words, level: str) -> list[str]:
     """Return the options that a daemon of our own is started with."""
-    return ["--log-level", level, *(["--no-color"] if words.no_color else [])]
+    methods = [word for source in words.methods for word in ("--methods", source)]
+    return ["--log-level", level, *(["--no-color"] if words.no_color else []), *methods]
+
+
+def run_settings(words: Words) -> int:
+    """Run what shows or changes the settings."""
+    from duet_rpc.config import PROJECT_FILE, find_project_file
+    from duet_rpc.trust import trust, untrust
+
+    if words.command == "config":
+        show_config(words)
+        return 0
+    path = find_project_file(working_directory())
+    if path is None:
+        print(f"duet-rpc: no {PROJECT_FILE} here or in a folder above", file=sys.stderr)
+        return 1
+    if words.command == "untrust":
+        return untrust(path, os.environ)
+    return trust(path, words.yes, os.environ)
+
+
+def show_config(words: Words) -> None:
+    """Print each setting with its value and its origin."""
+    config = load_config()
+    sink = os.environ.get("DUET_RPC_LOG")
+    level = words.log_level or config.log_level or "info for rpc, warn for the rest"
+    colorless = "--no-color" if words.no_color else "NO_COLOR" if os.environ.get("NO_COLOR") else ""
+    rows = [
+        ("log.level", level, "--log-level" if words.log_level else ""),
+        ("log.color", "false" if colorless else str(config.color).lower(), colorless),
+        ("log.file", sink or "stderr", "DUET_RPC_LOG" if sink else ""),
+        ("methods.load", ", ".join(config.methods) or "nothing", ""),
+        ("methods folder", config.methods_folder or "none", ""),
+    ]
+    for key, value, origin in rows:
+        print(f"{key:<15} {value}  ({origin or config.origins.get(key, 'default')})")
+    for warning in config.warnings:
+        print(f"! {warning}")
+
+
+def working_directory() -> str | None:
+    """Return the working directory, or None where it was removed under us."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def load_config() -> Config:
@@ -199,11 +267,7 @@ def load_config() -> Config:
     from duet_rpc.config import ConfigError, load
 
     try:
-        directory = os.getcwd()
-    except OSError:  # it was removed under us
-        directory = None
-    try:
-        return load(os.environ, directory)
+        return load(os.environ, working_directory())
     except ConfigError as error:
         print(f"duet-rpc: {error}", file=sys.stderr)
         sys.exit(2)

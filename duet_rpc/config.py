@@ -4,6 +4,9 @@ The nearest `.duet-rpc.toml` upward from the working directory wins over the use
 `config.toml`; `DUET_RPC_CONFIG` names a file that replaces both. A TOML parser is
 imported only where there is a file to read. Whatever is wrong with a file is said as a
 compiler would: file, line, key, and the nearest right name.
+
+A project's file comes with the project, from whoever wrote that. What it names to be
+run counts only once the user has trusted it: see `trust`.
 """
 
 from __future__ import annotations
@@ -14,12 +17,9 @@ from duet_rpc.log import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 PROJECT_FILE = ".duet-rpc.toml"
-USER_FILE = "duet-rpc/config.toml"
-
-KEYS = {"log": ("level", "color")}
 
 
 class ConfigError(Exception):
@@ -27,20 +27,24 @@ class ConfigError(Exception):
 
 
 class Config:
-    """The settings that the files give."""
-
-    __slots__ = ("color", "log_level")
+    """The settings in force, and where each comes from."""
 
     def __init__(self) -> None:
         self.log_level: str | None = None
         self.color = True
+        self.methods: list[str] = []
+        self.methods_folder: str | None = None
+        self.origins: dict[str, str] = {}  # key to file
+        self.warnings: list[str] = []
 
 
 def load(environ: Mapping[str, str], directory: str | None) -> Config:
     """Read the files that there are, the strongest last."""
     config = Config()
+    own = user_folder(environ)
+    config.methods_folder = own and os.path.join(own, "methods")
     for path in find_files(environ, directory):
-        _apply(config, path)
+        _apply(config, path, environ)
     return config
 
 
@@ -49,44 +53,104 @@ def find_files(environ: Mapping[str, str], directory: str | None) -> list[str]:
     only = environ.get("DUET_RPC_CONFIG")
     if only:
         return [os.path.expanduser(only)]
-    files = []
+    own = user_folder(environ)
+    user = own and os.path.join(own, "config.toml")
+    project = find_project_file(directory)
+    return [path for path in (user, project) if path and os.path.isfile(path)]
+
+
+def user_folder(environ: Mapping[str, str]) -> str | None:
+    """Return the folder of the user's configuration."""
     home = environ.get("HOME")
     base = environ.get("XDG_CONFIG_HOME") or (home and os.path.join(home, ".config"))
-    if base and os.path.isfile(os.path.join(base, USER_FILE)):
-        files.append(os.path.join(base, USER_FILE))
+    return os.path.join(base, "duet-rpc") if base else None
+
+
+def find_project_file(directory: str | None) -> str | None:
+    """Find the nearest project file, upward from a directory."""
     while directory:
-        if os.path.isfile(os.path.join(directory, PROJECT_FILE)):
-            files.append(os.path.join(directory, PROJECT_FILE))
-            break
+        path = os.path.join(directory, PROJECT_FILE)
+        if os.path.isfile(path):
+            return path
         parent = os.path.dirname(directory)
         directory = parent if parent != directory else None
-    return files
+    return None
 
 
-def _apply(config: Config, path: str) -> None:
-    text, tables = _read(path)
+# The keys that there are, each with what checks it and puts it into force.
+
+
+def _set_level(config: Config, value: object, _path: str) -> str | None:
+    if not isinstance(value, str) or value.lower() not in LEVELS:
+        return f"must be one of {', '.join(LEVELS)}"
+    config.log_level = value.lower()
+    return None
+
+
+def _set_color(config: Config, value: object, _path: str) -> str | None:
+    if not isinstance(value, bool):
+        return "must be true or false"
+    config.color = value
+    return None
+
+
+def _set_methods(config: Config, value: object, path: str) -> str | None:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        return 'must be a list of files and modules, such as ["words.py"]'
+    config.methods = [resolve(each, path) for each in value]
+    return None
+
+
+KEYS: dict[str, dict[str, Callable[[Config, object, str], str | None]]] = {
+    "log": {"level": _set_level, "color": _set_color},
+    "methods": {"load": _set_methods},
+}
+
+RUNS_CODE = {"methods"}
+"""The sections that name code to be run."""
+
+
+def resolve(source: str, path: str) -> str:
+    """Return a file named in a configuration file as seen from there; a module as it is."""
+    if source.endswith(".py") or os.sep in source:
+        return os.path.join(os.path.dirname(os.path.abspath(path)), os.path.expanduser(source))
+    return source
+
+
+def _apply(config: Config, path: str, environ: Mapping[str, str]) -> None:
+    text, tables = read(path)
+    # A file that the user names is the user's own word, whatever it is called.
+    is_project = os.path.basename(path) == PROJECT_FILE and not environ.get("DUET_RPC_CONFIG")
     for section, table in tables.items():
         if section not in KEYS:
             raise _wrong(path, text, section, f"no such key: {section}", KEYS)
         if not isinstance(table, dict):
             raise _wrong(path, text, section, f"{section} must be a table: [{section}]")
-        for key in table:
-            if key not in KEYS[section]:
+        trusted = not is_project or section not in RUNS_CODE or _is_trusted(path, text, environ)
+        for key, value in table.items():
+            setter = KEYS[section].get(key)
+            if setter is None:
                 raise _wrong(path, text, key, f"no such key: {section}.{key}", KEYS[section])
-    log = tables.get("log", {})
-    if "level" in log:
-        level = log["level"]
-        if not isinstance(level, str) or level.lower() not in LEVELS:
-            accepted = ", ".join(LEVELS)
-            raise _wrong(path, text, "level", f"log.level must be one of {accepted}")
-        config.log_level = level.lower()
-    if "color" in log:
-        if not isinstance(log["color"], bool):
-            raise _wrong(path, text, "color", "log.color must be true or false")
-        config.color = log["color"]
+            problem = setter(config if trusted else Config(), value, path)
+            if problem:
+                raise _wrong(path, text, key, f"{section}.{key} {problem}")
+            if trusted:
+                config.origins[f"{section}.{key}"] = path
+        if not trusted:
+            config.warnings.append(
+                f"[{section}] of the project's {PROJECT_FILE} is skipped: the file is not trusted. "
+                "Look at it, then run `duet-rpc trust` there"
+            )
 
 
-def _read(path: str) -> tuple[str, dict[str, dict[str, object]]]:
+def _is_trusted(path: str, text: str, environ: Mapping[str, str]) -> bool:
+    from duet_rpc.trust import is_trusted
+
+    return is_trusted(path, text, environ)
+
+
+def read(path: str) -> tuple[str, dict[str, object]]:
+    """Read a file; return its text and its tables."""
     import sys
 
     if sys.version_info >= (3, 11):
@@ -106,7 +170,7 @@ def _read(path: str) -> tuple[str, dict[str, dict[str, object]]]:
 
 
 def _wrong(
-    path: str, text: str, key: str, what: str, names: Mapping[str, object] | tuple[str, ...] = ()
+    path: str, text: str, key: str, what: str, names: Mapping[str, object] | None = None
 ) -> ConfigError:
     """Point at the line that holds a key."""
     import difflib
@@ -116,6 +180,6 @@ def _wrong(
         if line.split("=")[0].strip(" \t[]\"'").split(".")[-1].strip(" \"'") == key:
             place = f"{path}:{number}"
             break
-    nearest = difflib.get_close_matches(key, list(names), 1)
+    nearest = difflib.get_close_matches(key, list(names or ()), 1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
     return ConfigError(f"{place}: {what}{hint}")

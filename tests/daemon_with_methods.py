@@ -45,7 +45,6 @@ def big(size: int) -> str:
 def noise() -> str:
     """Write to stdout in every way there is."""
     print("from print")
-    sys.stdout.flush()
     os.write(1, b"from os.write\n")
     libc = ctypes.CDLL(None)
     libc.puts(b"from C")

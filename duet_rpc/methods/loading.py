@@ -90,9 +90,9 @@ class Loader:
             run()
         except BaseException as error:  # noqa: BLE001 - SystemExit too
             self._problem(*_what_is_wrong(place, error))
+            declared.clear()  # made by half a module: they would fail in odd ways
         for declaration in declared:
             self._add(declaration)
-        declared.clear()
 
     def _add(self, declaration: Declaration) -> None:
         name = declaration.name

@@ -173,20 +173,20 @@ class Daemon:
 
     def _look_ahead(self) -> bool:
         """Read while a method runs: it may be cancelled, or the input may end."""
-        stdio = self._stdio
-        while not self._ended and self._ahead < BODY_MAX and stdio.ready():
-            piece = stdio.read()
-            self._ended = not piece
-            self._ahead += len(piece)
-            self._reader.feed(piece)
-            while True:
-                message = self._reader.next()
-                if message is None:
+        stdio, reader = self._stdio, self._reader
+        while True:
+            message = reader.next()
+            if message is None:
+                if self._ended or self._ahead >= BODY_MAX or not stdio.ready():
                     break
-                if isinstance(message, Request) and is_cancel(message):
-                    self._cancel(message)
-                else:
-                    self._queue.append(message)
+                piece = stdio.read()
+                self._ended = not piece
+                self._ahead += len(piece)
+                reader.feed(piece)
+            elif isinstance(message, Request) and is_cancel(message):
+                self._cancel(message)
+            else:
+                self._queue.append(message)
         return self._ended or stdio.input_closed()
 
     def _expire(self) -> None:

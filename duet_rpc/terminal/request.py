@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REQUEST_CANCELLED = -32800
 
 
-class Cancelled(Exception):  # noqa: N818 - it is an outcome, not an error
+class Cancelled(Exception):
     """The request was given up because the person asked for it."""
 
 

@@ -1,0 +1,110 @@
+"""Which project files the user has looked at and found good.
+
+A file is trusted by its path and the hash of its text, so that changing it withdraws
+the trust. The record is the user's own file, one line for each trusted file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def record_path(environ: Mapping[str, str]) -> str:
+    """Return where the record is kept."""
+    home = environ.get("HOME") or "/"
+    base = environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
+    return os.path.join(base, "duet-rpc", "trusted")
+
+
+def _entry(path: str, text: str) -> str:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{digest} {os.path.realpath(path)}"
+
+
+def _read(environ: Mapping[str, str]) -> list[str]:
+    try:
+        with open(record_path(environ), encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
+
+
+def _write(lines: list[str], environ: Mapping[str, str]) -> None:
+    path = record_path(environ)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    fresh = f"{path}.{os.getpid()}"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    os.replace(fresh, path)
+
+
+def is_trusted(path: str, text: str, environ: Mapping[str, str]) -> bool:
+    """Return True for a file whose very text the user has trusted."""
+    return _entry(path, text) in _read(environ)
+
+
+def forget(path: str, environ: Mapping[str, str]) -> bool:
+    """Withdraw the trust in a file; True where there was any."""
+    lines = _read(environ)
+    suffix = f" {os.path.realpath(path)}"
+    left = [line for line in lines if not line.endswith(suffix)]
+    if left != lines:
+        _write(left, environ)
+    return left != lines
+
+
+def remember(path: str, text: str, environ: Mapping[str, str]) -> None:
+    """Trust a file as it is now."""
+    forget(path, environ)
+    _write([*_read(environ), _entry(path, text)], environ)
+
+
+# The commands.
+
+
+def trust(path: str, yes: bool, environ: Mapping[str, str]) -> int:
+    """Show what a project's file would run, ask, and record the answer."""
+    from duet_rpc.config import RUNS_CODE, read, resolve
+
+    text, tables = read(path)
+    print(f"{path} would run, whenever duet-rpc starts in its folder:")
+    named = False
+    for section in sorted(RUNS_CODE):
+        table = tables.get(section)
+        sources = table.get("load") if isinstance(table, dict) else None
+        for source in sources if isinstance(sources, list) else ():
+            print(f"  {resolve(str(source), path)}")
+            named = True
+    if not named:
+        print("  nothing")
+    if is_trusted(path, text, environ):
+        print("It is trusted already.")
+        return 0
+    if not yes:
+        if not sys.stdin.isatty():
+            print("duet-rpc: not trusted: add --yes where nobody can be asked", file=sys.stderr)
+            return 1
+        try:
+            answer = input("Trust this file as it is now? [y/N] ")
+        except EOFError:
+            answer = ""
+        if answer.strip().lower() not in ("y", "yes"):
+            print("Not trusted.")
+            return 1
+    remember(path, text, environ)
+    print("Trusted. Changing the file withdraws the trust; so does `duet-rpc untrust`.")
+    return 0
+
+
+def untrust(path: str, environ: Mapping[str, str]) -> int:
+    """Withdraw the trust in a project's file."""
+    there = forget(path, environ)
+    print(f"{path} is {'no longer' if there else 'not'} trusted.")
+    return 0

@@ -220,7 +220,7 @@ def daemon_flags(words: Words, level: str) -> list[str]:
 
 def run_settings(words: Words) -> int:
     """Run what shows or changes the settings."""
-    from duet_rpc.config import PROJECT_FILE, find_project_file
+    from duet_rpc.config import PROJECT_FILE, ConfigError, find_project_file
     from duet_rpc.trust import trust, untrust
 
     if words.command == "config":
@@ -232,7 +232,11 @@ def run_settings(words: Words) -> int:
         return 1
     if words.command == "untrust":
         return untrust(path, os.environ)
-    return trust(path, words.yes, os.environ)
+    try:
+        return trust(path, words.yes, os.environ)
+    except ConfigError as error:
+        print(f"duet-rpc: {error}", file=sys.stderr)
+        return 2
 
 
 def show_config(words: Words) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from duet_rpc import __version__
 from tests.hostile import GOOD, ROWS, Answer, Row, check
-from tests.support import PYZ, TOP, Client, daemon, request, run
+from tests.support import PYZ, TOP, Client, daemon, frame, request, run
 
 VERSION = {"version": __version__}
 
@@ -92,6 +92,25 @@ def test_a_configuration_file_is_read(python: str, tmp_path: Path) -> None:
     env = {**home(tmp_path), "DUET_RPC_CONFIG": str(path)}
     _, _, log = run(request(1), [python, PYZ, "rpc"], env)
     assert "DEBUG method=version" in log
+
+
+def test_the_users_methods(python: str, tmp_path: Path) -> None:
+    loop = tmp_path / "loop.py"
+    loop.write_text("from duet_rpc import method\n@method\ndef loop() -> None:\n  while True: pass\n")
+    flags = [f"--methods={path}" for path in (*sorted((TOP / "examples").glob("*.py")), loop)]
+    with daemon([python, PYZ, "rpc", *flags], home(tmp_path)) as client:
+        result = client.call("text.readability", {"text": "Hello big world. Yes indeed!"})
+        assert result["words"] == 5
+        pretty = client.call("reformat", {"text": "[1]", "kind": "json"})
+        assert pretty == "[\n  1\n]\n"
+        client.send(request(2, "loop"))
+        time.sleep(0.5)
+        client.send(frame({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": 2}}))
+        assert client.receive()["error"]["code"] == -32800
+        assert client.call("version", id=3) == VERSION
+        code, _, log = client.finish()
+    assert code == 0
+    assert "could not be loaded" not in log
 
 
 def test_help_and_version(python: str, tmp_path: Path) -> None:

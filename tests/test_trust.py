@@ -1,0 +1,167 @@
+"""A project's file names code to be run: only after the user has said yes."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import SOURCE, TOP, request, run
+
+METHOD = "from duet_rpc import method\n@method\ndef mine() -> int: return 1\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / "below").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    (folder / "mine.py").write_text(METHOD)
+    (folder / ".duet-rpc.toml").write_text(
+        '[log]\nlevel = "debug"\n[methods]\nload = ["mine.py"]\n'
+    )
+    return folder
+
+
+def say(project: Path, *words: str, typed: str | None = None) -> tuple[int, str, str]:
+    """Run duet-rpc in the project; `typed` is what a person types at a terminal."""
+    env = {
+        **os.environ,
+        "HOME": str(project.parent / "home"),
+        "XDG_CONFIG_HOME": "",
+        "XDG_STATE_HOME": "",
+        "PYTHONPATH": str(TOP),
+    }
+    main, side = os.openpty()
+    if typed is not None:
+        os.write(main, typed.encode())
+    done = subprocess.run(
+        [*SOURCE, *words],
+        cwd=project / "below",
+        env=env,
+        stdin=subprocess.DEVNULL if typed is None else side,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    os.close(main)
+    os.close(side)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+def call(project: Path) -> tuple[object, str]:
+    """Call the project's method; return result or error code, and the log."""
+    command = ["sh", "-c", 'cd "$0" && exec "$@"', str(project / "below"), *SOURCE, "rpc"]
+    env = {"HOME": str(project.parent / "home"), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": ""}
+    _, replies, log = run(request(1, "mine"), command, env)
+    return replies[0].get("result", replies[0].get("error", {}).get("code")), log
+
+
+def test_until_it_is_trusted_its_code_is_skipped_and_the_rest_counts(project: Path) -> None:
+    result, log = call(project)
+    assert result == -32601
+    assert "WARN  [methods] of the project's .duet-rpc.toml is skipped" in log
+    assert "run `duet-rpc trust` there" in log
+    assert "level debug" in log
+
+
+def test_trusted_it_runs_until_it_is_changed(project: Path) -> None:
+    code, out, _ = say(project, "trust", "--yes")
+    assert code == 0
+    assert str(project / "mine.py") in out
+    assert call(project)[0] == 1
+    assert "WARN" not in call(project)[1]
+    file = project / ".duet-rpc.toml"
+    file.write_text(file.read_text() + "\n")
+    assert call(project)[0] == -32601
+    say(project, "trust", "--yes")
+    assert call(project)[0] == 1
+    assert "no longer trusted" in say(project, "untrust")[1]
+    assert call(project)[0] == -32601
+    assert "is not trusted" in say(project, "untrust")[1]
+
+
+def test_the_same_text_elsewhere_is_not_trusted(project: Path) -> None:
+    say(project, "trust", "--yes")
+    other = project.parent / "other"
+    (other / "below").mkdir(parents=True)
+    (other / "mine.py").write_text(METHOD)
+    (other / ".duet-rpc.toml").write_text((project / ".duet-rpc.toml").read_text())
+    assert call(other)[0] == -32601
+
+
+@pytest.mark.parametrize(
+    ("typed", "trusted"), [("y\n", True), ("n\n", False), ("\n", False), ("\x04", False)]
+)
+def test_a_person_is_asked(project: Path, typed: str, trusted: bool) -> None:
+    code, out, _ = say(project, "trust", typed=typed)
+    assert (code == 0) is trusted
+    assert "Trust this file as it is now? [y/N]" in out
+    assert (call(project)[0] == 1) is trusted
+
+
+def test_where_nobody_can_be_asked_nothing_is_trusted(project: Path) -> None:
+    code, _, err = say(project, "trust")
+    assert code == 1
+    assert "add --yes where nobody can be asked" in err
+    assert call(project)[0] == -32601
+
+
+def test_the_record_is_the_users_own(project: Path) -> None:
+    say(project, "trust", "--yes")
+    record = project.parent / "home" / ".local" / "state" / "duet-rpc" / "trusted"
+    assert stat.S_IMODE(record.stat().st_mode) == 0o600
+    assert len(record.read_text().splitlines()) == 1
+    say(project, "trust", "--yes")
+    assert len(record.read_text().splitlines()) == 1
+
+
+def test_without_a_project_file_there_is_nothing_to_trust(project: Path) -> None:
+    (project / ".duet-rpc.toml").unlink()
+    for word in ("trust", "untrust"):
+        code, _, err = say(project, word)
+        assert code == 1
+        assert "no .duet-rpc.toml here or in a folder above" in err
+
+
+def test_a_broken_project_file_is_said_to_be_broken(project: Path) -> None:
+    (project / ".duet-rpc.toml").write_text("[methods\n")
+    for word in ("trust", "config", "rpc"):
+        code, _, err = say(project, word)
+        assert code == 2
+        assert "at line 1" in err
+
+
+def test_config_shows_each_setting_and_its_origin(project: Path) -> None:
+    file = str(project / ".duet-rpc.toml")
+    code, out, _ = say(project, "config", "--no-color")
+    assert code == 0
+    assert f"log.level       debug  ({file})" in out
+    assert "log.color       false  (--no-color)" in out
+    assert "log.file        stderr  (default)" in out
+    assert "methods.load    nothing  (default)" in out
+    assert "! [methods] of the project's .duet-rpc.toml is skipped" in out
+    say(project, "trust", "--yes")
+    out = say(project, "config", "--log-level", "warn")[1]
+    assert "log.level       warn  (--log-level)" in out
+    assert f"methods.load    {project / 'mine.py'}  ({file})" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[methods]\nload = "x.py"\n', ":2: methods.load must be a list of files and modules"),
+        ("[methods]\nload = [1]\n", ":2: methods.load must be a list of files and modules"),
+        ("[methods]\nlaod = []\n", ":2: no such key: methods.laod; did you mean load?"),
+    ],
+)
+def test_wrong_keys_are_named_trusted_or_not(project: Path, text: str, message: str) -> None:
+    (project / ".duet-rpc.toml").write_text(text)
+    code, _, err = say(project, "config")
+    assert code == 2
+    assert message in err

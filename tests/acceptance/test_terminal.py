@@ -39,7 +39,7 @@ def test_console(python: str, tmp_path: Path) -> None:
         time.sleep(0.3)  # Python's readline misses a signal that comes with a key
         person.type("\x03")
         person.see("duet>")
-        person.type("\x04")
+        person.type("quit\r")
         assert person.leave() == 0
 
 

@@ -1,0 +1,52 @@
+"""`call`, `console` and `doctor` of the one file, on every Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from duet_rpc import __version__
+from tests.support import PYZ
+from tests.terminal import Person, environment, say
+
+VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
+
+
+def home(folder: Path) -> dict[str, str]:
+    (folder / "home").mkdir()
+    return environment(folder / "home", PYTHONPATH="", PROMPT_TOOLKIT_NO_CPR="1")
+
+
+def test_call(python: str, tmp_path: Path) -> None:
+    env = home(tmp_path)
+    assert say(["call", "version"], env, None, [python, PYZ]) == (0, VERSION, "")
+    code, out, err = say(["call", "setLogLevel", "level=loud"], env, None, [python, PYZ])
+    assert (code, out) == (1, "")
+    assert "signature: setLogLevel(level: string) -> object" in err
+    assert say(["call", "version", "-"], env, b"[" * 100_000, [python, PYZ])[0] == 2
+
+
+def test_console(python: str, tmp_path: Path) -> None:
+    env = home(tmp_path)
+    assert say(["console"], env, b"version\n", [python, PYZ]) == (0, VERSION, "")
+    with Person(["console"], env, [python, PYZ]) as person:
+        person.see("duet>")
+        person.type("version\r")
+        person.see(f'"{__version__}"')
+        person.see("duet>")
+        time.sleep(0.3)  # Python's readline misses a signal that comes with a key
+        person.type("\x03")
+        person.see("duet>")
+        person.type("quit\r")
+        assert person.leave() == 0
+
+
+def test_doctor(python: str, tmp_path: Path) -> None:
+    env = {**home(tmp_path), "PATH": os.defpath}
+    _, out, err = say(["doctor", "--json"], env, None, [python, PYZ])
+    assert err == ""
+    checks = {check["name"]: check["status"] for check in json.loads(out)["checks"]}
+    for name in ("Python", "program", "cache", "home", "config", "log", "daemon", "stdout"):
+        assert checks[name] == "ok", name

@@ -1,0 +1,444 @@
+"""`duet-rpc doctor`: each thing that goes wrong in practice, gone wrong once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duet_rpc import __version__
+from tests.support import PYZ, SOURCE
+from tests.terminal import WITH_DAEMON, Person, environment, say
+
+GOOD_EMACS = 'echo "emacs 29.1"; echo "jsonrpc 1.0.17"'
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Make an environment in which all is well, with an Emacs that says so."""
+    for name in ("home", "bin", "tmp"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    for tool in ("sh", "sleep"):
+        (tmp_path / "bin" / tool).symlink_to(str(shutil.which(tool)))
+    env = environment(tmp_path / "home", PATH=str(tmp_path / "bin"), TMPDIR=str(tmp_path / "tmp"))
+    put_emacs(env, GOOD_EMACS)
+    return env
+
+
+@pytest.fixture
+def pyz(tmp_path: Path, env: dict[str, str]) -> list[str | Path]:
+    """Put both files of a release into a folder."""
+    env["PYTHONPATH"] = ""
+    folder = tmp_path / "release"
+    folder.mkdir()
+    shutil.copy(PYZ, folder)
+    (folder / "duet-rpc.el").write_text(f";;; duet-rpc.el --- x\n\n;; Version: {__version__}\n")
+    return [sys.executable, folder / "duet-rpc.pyz"]
+
+
+def put_emacs(env: dict[str, str], script: str) -> None:
+    path = Path(env["PATH"]) / "emacs"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def examine(
+    env: dict[str, str], command: list[str | Path] | None = None, cwd: Path | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Return the exit code, and what was found of each thing."""
+    code, out, err = say(["doctor", "--json"], env, None, command or SOURCE, cwd)
+    assert err == ""
+    report = json.loads(out)
+    for check in report["checks"]:
+        assert list(check) == ["name", "status", "detail", "fix"]
+        assert (check["fix"] is None) == (check["status"] == "ok"), "a fix for each failure"
+    assert report["ok"] == (code == 0)
+    assert report["ok"] == all(check["status"] != "fail" for check in report["checks"])
+    return code, {check["name"]: check for check in report["checks"]}
+
+
+def trouble(checks: dict[str, Any]) -> dict[str, str]:
+    """Return what is not well."""
+    return {name: each["status"] for name, each in checks.items() if each["status"] != "ok"}
+
+
+def with_fake(daemon: str) -> list[str | Path]:
+    return [*WITH_DAEMON, daemon]
+
+
+# All is well.
+
+
+def test_all_is_well(env: dict[str, str]) -> None:
+    code, checks = examine(env)
+    assert code == 0
+    assert list(checks) == ["Python", "program", "home", "config", "log", "daemon", "stdout",
+                            "methods", "Emacs", "jsonrpc.el"]  # fmt: skip
+    assert trouble(checks) == {}
+    assert checks["methods"]["detail"] == "0 of yours beside the 6 built-in ones"
+    code, out, err = say(["doctor"], env)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert all(line.startswith("✓ ") for line in lines[:-2])
+    assert lines[-1] == "all is well"
+
+
+def test_all_is_well_with_the_pyz(env: dict[str, str], pyz: list[str | Path]) -> None:
+    code, checks = examine(env, pyz)
+    assert (code, trouble(checks)) == (0, {})
+    assert checks["program"]["detail"] == f"{__version__}, {pyz[1]}"
+    assert checks["cache"]["detail"].startswith(f"{env['HOME']}/.cache/duet-rpc/")
+    assert checks["duet-rpc.el"]["detail"].startswith(__version__)
+    assert {"python3", "daemon", "stdout"} <= set(checks)
+
+
+def test_methods_beyond_the_six_are_counted(env: dict[str, str]) -> None:
+    _, checks = examine(env, with_fake("methods"))
+    assert checks["methods"]["detail"] == "10 of yours beside the 6 built-in ones"
+
+
+@pytest.mark.skipif(shutil.which("emacs") is None, reason="no Emacs here")
+def test_the_real_emacs_says_its_versions(env: dict[str, str]) -> None:
+    _, checks = examine({**env, "PATH": os.environ["PATH"]})
+    assert checks["Emacs"]["status"] == "ok"
+    assert checks["jsonrpc.el"]["detail"].startswith("1.")
+
+
+@pytest.mark.skipif(shutil.which("emacs") is None, reason="no Emacs here")
+def test_a_newer_jsonrpc_of_the_users_is_the_one_that_counts(env: dict[str, str]) -> None:
+    folder = Path(env["HOME"]) / ".emacs.d" / "elpa" / "jsonrpc-9.9.9"
+    folder.mkdir(parents=True)
+    (folder / "jsonrpc-pkg.el").write_text('(define-package "jsonrpc" "9.9.9" "x" nil)\n')
+    _, checks = examine({**env, "PATH": os.environ["PATH"]})
+    assert checks["jsonrpc.el"]["detail"] == "9.9.9"
+
+
+# How it is shown.
+
+
+def test_each_failure_has_its_fix_below(env: dict[str, str]) -> None:
+    code, out, _ = say(["doctor"], {**env, "DUET_RPC_LOG": "/nowhere/duet.log", "HOME": ""})
+    assert code == 1
+    lines = out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("✗ log "))
+    assert lines[at + 1].startswith("  fix:         mkdir -p /nowhere")
+    assert any(line.startswith("! home ") for line in lines)
+    assert lines[-1] == "1 broken, 1 to look at"
+
+
+def test_warnings_alone_are_exit_0(env: dict[str, str]) -> None:
+    (Path(env["PATH"]) / "emacs").unlink()
+    code, out, _ = say(["doctor"], env)
+    assert code == 0
+    assert out.endswith("0 broken, 1 to look at\n")
+
+
+def test_a_stdout_that_knows_ascii_only_gets_other_marks(env: dict[str, str]) -> None:
+    home = Path(env["HOME"]).with_name("häuser")
+    home.mkdir()
+    env = {**env, "PYTHONIOENCODING": "ascii", "DUET_RPC_LOG": "/nowhere/x", "HOME": str(home)}
+    code, out, err = say(["doctor"], env)
+    assert (code, err) == (1, "")
+    assert out.startswith("ok Python ")
+    assert "\nX log " in out
+    assert "h\\xe4user" in out
+
+
+def test_marks_have_colour_on_a_terminal(env: dict[str, str]) -> None:
+    with Person(["doctor"], {**env, "DUET_RPC_LOG": "/nowhere/x"}) as person:
+        assert person.leave() == 1
+    assert "\x1b[32m✓\x1b[0m Python" in person.raw
+    assert "\x1b[31m✗\x1b[0m log" in person.raw
+    with Person(["doctor", "--no-color"], env) as person:
+        assert person.leave() == 0
+    assert "\x1b" not in person.raw
+
+
+def test_a_reader_that_goes_away_is_no_traceback(env: dict[str, str]) -> None:
+    command = f"{' '.join(SOURCE)} doctor | :"
+    done = subprocess.run(["/bin/sh", "-c", command], env=env, capture_output=True, check=False)
+    assert done.stderr == b""
+
+
+# What goes wrong: Python and the .pyz.
+
+
+def old_python() -> str | None:
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = sorted(root.glob("3.8.*/bin/python")) if root.is_dir() else []
+    return str(found[0]) if found else shutil.which("python3.8")
+
+
+@pytest.mark.skipif(old_python() is None, reason="no Python 3.8 here")
+def test_a_python_that_is_too_old(env: dict[str, str]) -> None:
+    code, checks = examine(env, [str(old_python()), "-m", "duet_rpc"])
+    assert code == 1
+    assert checks["Python"]["status"] == "fail"
+    assert "Python 3.9 or later" in checks["Python"]["fix"]
+
+
+@pytest.mark.parametrize(
+    ("script", "detail"),
+    [
+        (None, "there is no python3 on PATH"),
+        ("echo 3.8.1", "python3 on PATH is 3.8.1"),
+        ("exit 1", "does not run"),
+    ],
+)
+def test_the_python3_that_the_pyz_asks_for(
+    script: str | None, detail: str, env: dict[str, str], pyz: list[str | Path]
+) -> None:
+    python3 = Path(env["PATH"]) / "python3"
+    python3.unlink()
+    if script is not None:
+        python3.write_text(f"#!/bin/sh\n{script}\n")
+        python3.chmod(0o755)
+    code, checks = examine(env, pyz)
+    assert (code, trouble(checks)) == (0, {"python3": "warn"})
+    assert detail in checks["python3"]["detail"]
+
+
+def test_a_pyz_that_can_not_be_executed(env: dict[str, str], pyz: list[str | Path]) -> None:
+    Path(pyz[1]).chmod(0o644)
+    code, checks = examine(env, pyz)
+    assert (code, trouble(checks)) == (0, {"program": "warn"})
+    assert checks["program"]["fix"] == f"chmod +x {pyz[1]}"
+
+
+@pytest.mark.parametrize(
+    ("more", "detail"),
+    [
+        ({"HOME": "/proc"}, "/proc/.cache/duet-rpc can't be used; unpacked into "),
+        ({"XDG_CACHE_HOME": "/proc/x"}, "/proc/x/duet-rpc can't be used; unpacked into "),
+        ({"HOME": ""}, "no home directory; unpacked into "),
+        ({"HOME": "/proc", "TMPDIR": "/proc"}, "neither /proc/.cache/duet-rpc nor /proc/duet-rpc"),
+    ],
+)
+def test_a_cache_that_can_not_be_used(
+    more: dict[str, str], detail: str, env: dict[str, str], pyz: list[str | Path]
+) -> None:
+    _, checks = examine({**env, **more}, pyz)
+    assert checks["cache"]["status"] == "warn"
+    assert checks["cache"]["detail"].startswith(detail)
+
+
+def test_a_cache_that_others_can_write_to(env: dict[str, str], pyz: list[str | Path]) -> None:
+    root = Path(env["HOME"]) / ".cache" / "duet-rpc"
+    root.mkdir(parents=True)
+    root.chmod(0o777)
+    _, checks = examine(env, pyz)
+    assert trouble(checks) == {"cache": "warn"}
+    assert "writable by you alone" in checks["cache"]["fix"]
+
+
+# What goes wrong: what the user set.
+
+
+@pytest.mark.parametrize(
+    ("home", "detail"), [("", "HOME is not set"), ("/nowhere", "is no folder")]
+)
+def test_no_home_directory(home: str, detail: str, env: dict[str, str]) -> None:
+    code, checks = examine({**env, "HOME": home})
+    assert (code, trouble(checks)) == (0, {"home": "warn"})
+    assert detail in checks["home"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        ('[log]\nlevle = "info"\n', ":2: no such key: log.levle; did you mean level?"),
+        ("[log\n", "(at line 1, column 5)"),
+        (b"\xff", "not UTF-8"),
+        (None, "can't be read: No such file or directory"),
+    ],
+)
+def test_a_wrong_configuration(
+    text: str | bytes | None, detail: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "config.toml"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    code, checks = examine({**env, "DUET_RPC_CONFIG": str(path)})
+    assert (code, trouble(checks)) == (1, {"config": "fail", "daemon": "fail"})
+    assert checks["config"]["detail"].startswith(str(path))
+    assert detail in checks["config"]["detail"]
+    assert "exit code 2 before it answered: duet-rpc: " in checks["daemon"]["detail"]
+
+
+def test_a_configuration_that_is_a_folder(env: dict[str, str], tmp_path: Path) -> None:
+    code, checks = examine({**env, "DUET_RPC_CONFIG": str(tmp_path)})
+    assert code == 1
+    assert "can't be read: Is a directory" in checks["config"]["detail"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_configuration_that_can_not_be_read(env: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("")
+    path.chmod(0)
+    code, checks = examine({**env, "DUET_RPC_CONFIG": str(path)})
+    assert code == 1
+    assert "can't be read: Permission denied" in checks["config"]["detail"]
+
+
+def test_every_configuration_file_in_force_is_named(env: dict[str, str], tmp_path: Path) -> None:
+    user = Path(env["HOME"]) / ".config" / "duet-rpc" / "config.toml"
+    user.parent.mkdir(parents=True)
+    project = tmp_path / ".duet-rpc.toml"
+    for path in (user, project):
+        path.write_text('[log]\nlevel = "info"\n')
+    code, out, _ = say(["doctor"], env, cwd=tmp_path)
+    assert code == 0
+    assert f"✓ config       {user}\n✓ config       {project}\n" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "detail", "fix"),
+    [
+        ("missing/duet.log", "No such file or directory", "mkdir -p "),
+        ("folder", "Is a directory", "name another file in DUET_RPC_LOG"),
+        ("file/duet.log", "Not a directory", "mkdir -p "),
+        ("pipe", "No such device or address", "name another file in DUET_RPC_LOG"),
+    ],
+)
+def test_a_log_that_can_not_be_written(
+    name: str, detail: str, fix: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    code, checks = examine({**env, "DUET_RPC_LOG": str(tmp_path / name)})
+    assert (code, trouble(checks)) == (1, {"log": "fail"})
+    assert detail in checks["log"]["detail"]
+    assert checks["log"]["fix"].startswith(fix)
+
+
+def test_a_log_that_can_be_written(env: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "duet.log"
+    code, checks = examine({**env, "DUET_RPC_LOG": str(path)})
+    assert (code, checks["log"]["detail"]) == (0, str(path))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+# What goes wrong: the daemon.
+
+
+@pytest.mark.parametrize(
+    ("daemon", "detail"),
+    [
+        ("exit", "the daemon ended with exit code 3 before it answered"),
+        ("crash", "the daemon was ended by SIGKILL before it answered"),
+        ("nowhere", "the daemon can't be started: No such file or directory"),
+        ("deaf", "the daemon did not answer within 0.5 s"),
+        ("raw", "the daemon's reply can't be read as JSON"),
+    ],
+)
+def test_a_daemon_that_does_not_answer(daemon: str, detail: str, env: dict[str, str]) -> None:
+    env = {**env, "PATIENCE": "0.5" if daemon == "deaf" else "10", "FAKE_REPLY": "x"}
+    code, checks = examine(env, with_fake(daemon))
+    assert (code, trouble(checks)) == (1, {"daemon": "fail"})
+    assert checks["daemon"]["detail"].startswith(detail)
+    assert "methods" not in checks
+
+
+def test_a_daemon_of_another_version(env: dict[str, str]) -> None:
+    code, checks = examine({**env, "FAKE_VERSION": "0.0.1"}, with_fake("late-junk"))
+    assert code == 1
+    assert "'0.0.1'" in checks["daemon"]["detail"]
+
+
+@pytest.mark.parametrize("daemon", ["junk", "late-junk"])
+def test_a_stdout_with_more_than_frames(daemon: str, env: dict[str, str]) -> None:
+    code, checks = examine({**env, "FAKE_VERSION": __version__}, with_fake(daemon))
+    assert code == 1
+    assert checks["stdout"]["status"] == "fail"
+    assert "sitecustomize" in checks["stdout"]["fix"]
+    assert checks["daemon"]["status"] == ("fail" if daemon == "junk" else "ok")
+
+
+def test_a_python_that_prints_when_it_starts(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('Hello from the company', flush=True)\n")
+    env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
+    code, out, _ = say(["doctor"], env)
+    assert code == 1
+    assert "✗ daemon       the daemon wrote to stdout what is no frame: Hello from the" in out
+    assert "✗ stdout " in out
+
+
+def test_no_place_for_temporary_files_is_no_traceback(env: dict[str, str]) -> None:
+    """Taken away by hand: Python tries /tmp and the working directory as well."""
+    code = (
+        "import tempfile\n"
+        "def refuse(*_):\n    raise FileNotFoundError(2, 'No usable temporary directory found')\n"
+        "tempfile.TemporaryFile = refuse\n"
+        "from duet_rpc.cli import main; main()\n"
+    )
+    exit_code, checks = examine(env, [sys.executable, "-c", code])
+    assert exit_code == 1
+    assert "no folder for temporary files" in checks["daemon"]["detail"]
+
+
+# What goes wrong: Emacs.
+
+
+@pytest.mark.parametrize(
+    ("script", "found", "detail"),
+    [
+        (None, {"Emacs": "warn"}, "there is no emacs on PATH"),
+        ('echo "emacs 27.2"; echo "jsonrpc 1.0.12"', {"Emacs": "fail"}, "27.2, "),
+        ('echo "emacs 28.0.91"; echo "jsonrpc 1.0.14"', {"Emacs": "fail"}, "28.0.91, "),
+        ('echo "emacs 26.1"', {"Emacs": "fail", "jsonrpc.el": "fail"}, "26.1, "),
+        ("exit 127", {"Emacs": "fail"}, "does not say its version"),
+        ('echo "emacs what"', {"Emacs": "fail"}, "does not say its version"),
+        ("sleep 30", {"Emacs": "fail"}, "did not answer within 1 s"),
+    ],
+)
+def test_an_emacs_that_will_not_do(
+    script: str | None, found: dict[str, str], detail: str, env: dict[str, str]
+) -> None:
+    if script is None:
+        (Path(env["PATH"]) / "emacs").unlink()
+    else:
+        put_emacs(env, script)
+    code, checks = examine({**env, "PATIENCE": "1"}, with_fake("methods"))
+    assert (code, trouble(checks)) == (1 if script else 0, found)
+    assert detail in checks["Emacs"]["detail"]
+
+
+def test_an_emacs_without_jsonrpc(env: dict[str, str]) -> None:
+    put_emacs(env, 'echo "emacs 30.1"')
+    code, checks = examine(env)
+    assert (code, trouble(checks)) == (1, {"jsonrpc.el": "fail"})
+    assert "package-install jsonrpc" in checks["jsonrpc.el"]["fix"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "detail"),
+    [
+        (None, "warn", "is missing"),
+        (";;; duet-rpc.el\n;; Version: 0.0.9\n", "fail", f"is 0.0.9, the .pyz is {__version__}"),
+        (";;; duet-rpc.el\n", "fail", "does not say its version"),
+        ("", "fail", "can't be read: Is a directory"),
+    ],
+)
+def test_an_elisp_file_of_another_release(
+    text: str | None, status: str, detail: str, env: dict[str, str], pyz: list[str | Path]
+) -> None:
+    path = Path(pyz[1]).with_name("duet-rpc.el")
+    path.unlink()
+    if text:
+        path.write_text(text)
+    elif text == "":
+        path.mkdir()
+    code, checks = examine(env, pyz)
+    assert trouble(checks) == {"duet-rpc.el": status}
+    assert code == (1 if status == "fail" else 0)
+    assert detail in checks["duet-rpc.el"]["detail"]
+    assert __version__ in checks["duet-rpc.el"]["fix"]

@@ -96,7 +96,9 @@ def test_a_configuration_file_is_read(python: str, tmp_path: Path) -> None:
 
 def test_the_users_methods(python: str, tmp_path: Path) -> None:
     loop = tmp_path / "loop.py"
-    loop.write_text("from duet_rpc import method\n@method\ndef loop() -> None:\n  while True: pass\n")
+    loop.write_text(
+        "from duet_rpc import method\n@method\ndef loop() -> None:\n  while True: pass\n"
+    )
     flags = [f"--methods={path}" for path in (*sorted((TOP / "examples").glob("*.py")), loop)]
     with daemon([python, PYZ, "rpc", *flags], home(tmp_path)) as client:
         result = client.call("text.readability", {"text": "Hello big world. Yes indeed!"})

@@ -45,7 +45,8 @@ dist/duet-rpc.pyz: .venv/ready $(SOURCES)
 	  [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
 	  apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv .venv; } || \
 	  { echo "$(PYTHON) -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --config-settings editable_mode=compat --editable '.[dev]'
 	@touch $@
 
 # What the tests need beside Python: Emacs, and Node.js for a client that others wrote.

@@ -10,6 +10,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -79,6 +80,36 @@ def measure(command: list[str]) -> dict[str, float]:
     }
 
 
+def first_reply(command: list[str]) -> float:
+    """Measure the start alone, in microseconds."""
+    start = time.perf_counter()
+    peer = Peer(command)
+    peer.trip()
+    took = time.perf_counter() - start
+    peer.leave()
+    return took * 1e6
+
+
+def many_methods() -> None:
+    """Print what fifty files of the user's methods cost the first reply."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = []
+        for number in range(50):
+            path = Path(folder, f"methods_{number}.py")
+            path.write_text(
+                "from duet_rpc import method\n\n"
+                f"@method\ndef method_{number}(text: str) -> str:\n    return text\n"
+            )
+            flags += ["--methods", str(path)]
+        ratios = [first_reply([*DUET, *flags]) / first_reply(DUET) for _ in range(ROUNDS)]
+    ratios.sort()
+    low, high = ratios[ROUNDS // 10], ratios[-1 - ROUNDS // 10]
+    ratio = statistics.median(ratios)
+    print(
+        f"first reply with 50 files of methods, against none: {ratio:.2f} ({low:.2f} to {high:.2f})"
+    )
+
+
 def main() -> None:
     """Measure and print."""
     Peer(DUET).leave()  # the first start unpacks
@@ -96,6 +127,7 @@ def main() -> None:
         b = statistics.median(each[what] for each in duet)
         ratio = statistics.median(ratios)
         print(f"{what:24}{a:14.1f}{b:14.1f}  {ratio:5.2f} ({low:.2f} to {high:.2f})")
+    many_methods()
 
 
 main()

@@ -82,7 +82,7 @@ def test_all_is_well(env: dict[str, str]) -> None:
     assert list(checks) == ["Python", "program", "home", "config", "log", "daemon", "stdout",
                             "methods", "Emacs", "jsonrpc.el"]  # fmt: skip
     assert trouble(checks) == {}
-    assert checks["methods"]["detail"] == "0 of yours beside the 6 built-in ones"
+    assert checks["methods"]["detail"] == "none of yours"
     code, out, err = say(["doctor"], env)
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -99,9 +99,18 @@ def test_all_is_well_with_the_pyz(env: dict[str, str], pyz: list[str | Path]) ->
     assert {"python3", "daemon", "stdout"} <= set(checks)
 
 
-def test_methods_beyond_the_six_are_counted(env: dict[str, str]) -> None:
-    _, checks = examine(env, with_fake("methods"))
-    assert checks["methods"]["detail"] == "10 of yours beside the 6 built-in ones"
+def test_methods_are_counted_and_what_can_not_be_loaded_is_named(env: dict[str, str]) -> None:
+    folder = Path(env["HOME"]) / ".config" / "duet-rpc" / "methods"
+    folder.mkdir(parents=True)
+    (folder / "good.py").write_text("from duet_rpc import method\n@method\ndef good(): pass\n")
+    code, checks = examine(env)
+    assert (code, checks["methods"]["detail"]) == (0, "1 of yours")
+    (folder / "bad.py").write_text("x = 1\ny = (\n")
+    code, checks = examine(env)
+    assert code == 1
+    assert checks["methods"]["status"] == "fail"
+    assert checks["methods"]["detail"].startswith("bad.py:2: SyntaxError")
+    assert "mend that line" in checks["methods"]["fix"]
 
 
 @pytest.mark.skipif(shutil.which("emacs") is None, reason="no Emacs here")

@@ -37,7 +37,7 @@ PYTHON_MIN = (3, 9)
 EMACS_MIN = (28, 1)
 EMACS_TIMEOUT = 10.0
 DAEMON_TIMEOUT = 10.0
-BUILT_IN = 6
+RELOAD = "reloadMethods"
 
 # The jsonrpc.el that comes with Emacs and a newer one that the user installed; nothing of
 # the user's is loaded.
@@ -246,7 +246,7 @@ def check_daemon(flags: Sequence[str]) -> Iterator[Check]:
                 with client:
                     answer = client.call("version", seconds=DAEMON_TIMEOUT)
                     elapsed = (monotonic() - start) * 1000
-                    names = method_names(client)
+                    methods = check_methods(client)
             except (DaemonError, RpcError) as error:
                 trouble = str(error)
             last = last_line(log)
@@ -268,7 +268,7 @@ def check_daemon(flags: Sequence[str]) -> Iterator[Check]:
     elif not trouble:
         yield Check("stdout", OK, "nothing but frames")
     if not trouble:
-        yield from check_methods(names)
+        yield from methods
 
 
 def last_line(log: IO[bytes]) -> str:
@@ -278,18 +278,18 @@ def last_line(log: IO[bytes]) -> str:
     return str(lines[-1]) if lines else ""
 
 
-def method_names(client: Client) -> list[str]:
-    """Return the names of all methods."""
+def check_methods(client: Client) -> list[Check]:
+    """Look at the user's methods: how many there are, and what could not be loaded."""
     entries = client.call("listMethods", seconds=DAEMON_TIMEOUT)
-    if not isinstance(entries, list):
-        raise DaemonError("listMethods returned no list")
-    return [str(entry.get("name")) for entry in entries if isinstance(entry, dict)]
-
-
-def check_methods(names: Sequence[str]) -> Iterator[Check]:
-    """Look at the user's methods."""
-    own = len(names) - BUILT_IN
-    yield Check("methods", OK, f"{own} of yours beside the {BUILT_IN} built-in ones")
+    names = [each.get("name") for each in entries] if isinstance(entries, list) else []
+    if RELOAD not in names:
+        return [Check("methods", OK, "none of yours")]
+    loaded = client.call(RELOAD, seconds=DAEMON_TIMEOUT)
+    if not isinstance(loaded, dict):
+        raise DaemonError(f"{RELOAD} returned no object")
+    fix = f"mend that line, then call {RELOAD}"
+    failed = [Check("methods", FAIL, str(problem), fix) for problem in loaded["problems"]]
+    return [Check("methods", OK, f"{len(loaded['methods'])} of yours"), *failed]
 
 
 # Emacs.

@@ -13,6 +13,7 @@ import sys
 from contextlib import suppress
 
 from duet_rpc.client import Client, Reply
+from duet_rpc.protocol.errors import REQUEST_CANCELLED
 from duet_rpc.terminal.pretty import is_terminal, say
 from duet_rpc.terminal.progress import Bar
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from duet_rpc.client import Params
-
-REQUEST_CANCELLED = -32800
 
 
 class Cancelled(Exception):

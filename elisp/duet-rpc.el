@@ -9,25 +9,8 @@
 ;; URL: https://github.com/duet-rpc/duet-rpc
 ;; SPDX-License-Identifier: MIT
 
-;; Permission is hereby granted, free of charge, to any person obtaining
-;; a copy of this software and associated documentation files (the
-;; "Software"), to deal in the Software without restriction, including
-;; without limitation the rights to use, copy, modify, merge, publish,
-;; distribute, sublicense, and/or sell copies of the Software, and to
-;; permit persons to whom the Software is furnished to do so, subject to
-;; the following conditions:
-;;
-;; The above copyright notice and this permission notice shall be
-;; included in all copies or substantial portions of the Software.
-;;
-;; THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND,
-;; EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF
-;; MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
-;; NONINFRINGEMENT.  IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS
-;; BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN
-;; ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN
-;; CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
-;; SOFTWARE.
+;; This file is free software under the MIT license; see the file LICENSE
+;; that comes with it, or <https://opensource.org/license/mit>.
 
 ;;; Commentary:
 
@@ -47,7 +30,18 @@
 
 (require 'cl-lib)
 (require 'jsonrpc)
+(require 'help-mode)
+(require 'json)
+(require 'lisp-mnt)
 (require 'subr-x)
+(require 'tabulated-list)
+(require 'thingatpt)
+(eval-when-compile (require 'transient))
+
+(declare-function find-library-name "find-func" (library))
+(declare-function js-json-mode "js" ())
+(declare-function transient-prefix "transient" (&rest slots))
+(declare-function transient-setup "transient" (&optional name))
 
 (defgroup duet-rpc nil
   "Emacs commands written in Python."
@@ -110,10 +104,14 @@ Zero keeps none.  Large answers take several times as long with it."
   why                        ; what a person is told of its last death
   tail)                      ; marks where this life begins in the log
 
+(defvar duet-rpc--servers (make-hash-table :test #'equal)
+  "The servers by host.")
+
 (cl-defstruct (duet-rpc--call (:constructor duet-rpc--make-call)
                               (:copier nil))
   "One request, from its sending to its one end."
-  server method token id buffer timeout timer
+  server method token id buffer timeout
+  timer                      ; ends it; or the time of that, if somebody waits
   success-fn error-fn timeout-fn progress-fn
   outcome)                   ; nil, (result R), (error E), (timeout S), (cancelled)
 
@@ -272,6 +270,857 @@ a restart after a crash) and `failed'."
       version)))
 
 
+;;; Calling by hand
+
+(defvar duet-rpc-method-history nil
+  "The methods called by hand.")
+
+(defvar duet-rpc-value-history nil
+  "The parameters typed by hand.")
+
+(defvar duet-rpc--last-call nil
+  "The arguments of the last `duet-rpc-call'.")
+
+;;;###autoload
+(defun duet-rpc-call (method params &optional how)
+  "Call METHOD with PARAMS and show the result in a buffer.
+Interactively, ask for the method and for each of its parameters.
+With a prefix argument, insert the result at point, or in place of the
+region if that is active.
+
+From Lisp, HOW is nil, `insert', `replace', `message' or a function
+that takes the result."
+  (interactive
+   (duet-rpc--for-person
+     (let* ((description (duet-rpc--read-method "Call: "))
+            (params (duet-rpc--read-params description)))
+       (list (plist-get description :name) params
+             (and current-prefix-arg (if (use-region-p) 'replace 'insert))))))
+  (setq duet-rpc--last-call (list method params how))
+  (duet-rpc--for-person
+    (duet-rpc--call-and-use
+     method params how
+     (and (eq how 'replace) (cons (region-beginning) (region-end))))))
+
+(defun duet-rpc-call-again ()
+  "Repeat the last `duet-rpc-call' with the same parameters."
+  (interactive)
+  (unless duet-rpc--last-call
+    (user-error "Nothing to repeat yet; begin with M-x duet-rpc-call"))
+  (apply #'duet-rpc-call duet-rpc--last-call))
+
+(defun duet-rpc--call-and-use (method params how bounds)
+  "Call METHOD with PARAMS; use the result in the way HOW.
+BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
+  (when (memq how '(insert replace))
+    (barf-if-buffer-read-only))
+  (let ((result (duet-rpc--request-and-report method params)))
+    (pcase how
+      ('message (message "%s" (duet-rpc--text result)))
+      ((or 'insert 'replace)
+       (when bounds
+         (delete-region (car bounds) (cdr bounds))
+         (goto-char (car bounds)))
+       (insert (duet-rpc--text result t)))
+      ((or 'nil 'buffer) (duet-rpc--show result method))
+      (_ (funcall how result)))))
+
+(defun duet-rpc--request-and-report (method params)
+  "Call METHOD with PARAMS; show its progress in the echo area."
+  (let* ((server (duet-rpc--live-server))
+         (reporter nil)
+         (report
+          (lambda (value)
+            (let ((total (plist-get value :total)))
+              (setq total (and (numberp total) (> total 0) total))
+              (unless reporter
+                (setq reporter (make-progress-reporter (format "%s..." method)
+                                                       (and total 0) total)))
+              (progress-reporter-update reporter (and total (plist-get value :done))
+                                        (plist-get value :message))))))
+    (prog1 (duet-rpc--request
+            method params
+            ;; Another server might take the token for a parameter.
+            :progress-fn (and (or (eq (duet-rpc--server-state server) 'starting)
+                                  (duet-rpc--ours-p server))
+                              report))
+      (when reporter (progress-reporter-done reporter)))))
+
+(defun duet-rpc--text (value &optional pretty)
+  "Return VALUE as text: a string as it is, all else as JSON.
+PRETTY means with line breaks."
+  (if (stringp value) value (duet-rpc--json value pretty)))
+
+(defun duet-rpc--json (value pretty)
+  "Return VALUE as JSON; PRETTY means with line breaks, unless it is huge."
+  (let* ((json (json-serialize value :null-object nil :false-object :json-false))
+         (text (if (multibyte-string-p json) json (decode-coding-string json 'utf-8))))
+    (if (or (not pretty) (> (length text) 500000))
+        text
+      (with-temp-buffer
+        (insert text)
+        (json-pretty-print-buffer)
+        (buffer-string)))))
+
+(defun duet-rpc--show (result method)
+  "Show RESULT, the answer of METHOD, in a buffer."
+  (let ((directory default-directory))
+    (with-current-buffer (get-buffer-create "*duet-rpc result*")
+      (erase-buffer)
+      (insert (duet-rpc--json result t) "\n")
+      (goto-char (point-min))
+      (unless (derived-mode-p 'js-mode 'js-json-mode 'js-base-mode)
+        (if (fboundp 'js-json-mode) (js-json-mode) (js-mode)))
+      (setq default-directory directory
+            header-line-format (format " Result of %s" method))
+      (set-buffer-modified-p nil)
+      (display-buffer (current-buffer)))))
+
+
+;;; What the server says of its methods
+
+;; A description is a plist in OpenRPC's form: `:name', `:summary',
+;; `:description', `:params' (a vector), `:result', `:x-source'.
+
+(defun duet-rpc--methods ()
+  "Return the descriptions of all methods, or nil if the server has none."
+  (or (append (plist-get (duet-rpc--ask "rpc.discover") :methods) nil)
+      (let ((summaries (append (duet-rpc--ask "listMethods") nil)))
+        (mapcar (lambda (method)
+                  (list :name (plist-get method :name)
+                        :summary (plist-get
+                                  (cl-find (plist-get method :name) summaries
+                                           :test #'equal
+                                           :key (lambda (each) (plist-get each :name)))
+                                  :description)
+                        :params (vconcat (mapcar #'duet-rpc--parse-signature
+                                                 (plist-get method :params)))
+                        :result (list :schema (list :type (plist-get method :returns)))))
+                (duet-rpc--ask "describeMethods")))))
+
+(defun duet-rpc--ask (method)
+  "Return the result of METHOD, or nil if the server refuses it."
+  (condition-case err
+      (duet-rpc-request method)
+    (duet-rpc-error
+     (unless (and (duet-rpc-error-code err) (< (duet-rpc-error-code err) -1))
+       (signal (car err) (cdr err))))))
+
+(defun duet-rpc--parse-signature (text)
+  "Make a parameter's description of TEXT, such as \"level: string\"."
+  (string-match "\\`\\([^:=]*\\)\\(?::\\([^=]*\\)\\)?\\(=\\)?" text)
+  (list :name (string-trim (match-string 1 text))
+        :required (if (match-string 3 text) :json-false t)
+        :schema (list :type (string-trim (or (match-string 2 text) "any")))))
+
+(defun duet-rpc--find-description (name)
+  "Return the description of the method NAME, or nil."
+  (cl-find name (duet-rpc--methods)
+           :test #'equal :key (lambda (each) (plist-get each :name))))
+
+(defun duet-rpc--signature (description)
+  "Return the parameters in DESCRIPTION, for a person."
+  (mapconcat (lambda (param)
+               (format (if (duet-rpc--required-p param) "%s" "[%s]")
+                       (plist-get param :name)))
+             (plist-get description :params) " "))
+
+(defun duet-rpc--required-p (param)
+  "Return non-nil if PARAM must be given."
+  (eq t (plist-get param :required)))
+
+(defun duet-rpc--schema (schema)
+  "Return SCHEMA without the null that it may allow."
+  (let ((null-p (lambda (each) (member each '("null" (:type "null")))))
+        (type (plist-get schema :type))
+        (any (or (plist-get schema :anyOf) (plist-get schema :oneOf))))
+    (cond
+     ((vectorp type)
+      (let ((types (cl-remove-if null-p type)))
+        `(:type ,(and (= 1 (length types)) (aref types 0)) ,@schema)))
+     (any
+      (let ((schemas (cl-remove-if null-p any)))
+        (if (= 1 (length schemas)) (append (aref schemas 0) schema) schema)))
+     (t schema))))
+
+(defun duet-rpc--type (schema)
+  "Name the type in SCHEMA, for a person."
+  (let* ((schema (duet-rpc--schema schema))
+         (choices (plist-get schema :enum)))
+    (cond
+     (choices (mapconcat #'duet-rpc--text choices "|"))
+     ((stringp (plist-get schema :type)) (plist-get schema :type))
+     (t "any"))))
+
+
+;;; Asking a person
+
+(defun duet-rpc--read-method (prompt)
+  "Ask with PROMPT for a method; return its description.
+Its parameters are `unknown' if the server does not describe it."
+  (let* ((methods (duet-rpc--methods))
+         (names (mapcar (lambda (each) (plist-get each :name)) methods))
+         (width (+ 2 (apply #'max 0 (mapcar #'length names))))
+         (find (lambda (name)
+                 (cl-find name methods :test #'equal
+                          :key (lambda (each) (plist-get each :name)))))
+         (annotate
+          (lambda (name)
+            (when-let ((method (funcall find name)))
+              (let ((signature (duet-rpc--signature method)))
+                (concat (make-string (max 1 (- width (length name))) ?\s)
+                        (plist-get method :summary)
+                        (unless (equal signature "") (format " (%s)" signature)))))))
+         (name
+          (completing-read
+           prompt
+           (lambda (string predicate action)
+             (if (eq action 'metadata)
+                 `(metadata (category . duet-rpc-method)
+                            (annotation-function . ,annotate))
+               (complete-with-action action names string predicate)))
+           nil (and methods 'confirm) nil 'duet-rpc-method-history)))
+    (when (equal name "")
+      (user-error "No method given"))
+    (or (funcall find name)
+        (list :name name :params 'unknown))))
+
+(defun duet-rpc--read-params (description)
+  "Ask for the parameters in DESCRIPTION; return them as a plist."
+  (let ((params (plist-get description :params))
+        (offered nil)
+        (plist nil))
+    (if (eq params 'unknown)
+        (let ((value (duet-rpc--read-checked
+                      (format "Parameters of %s (JSON object or array): "
+                              (plist-get description :name))
+                      nil
+                      (lambda (text)
+                        (let ((value (duet-rpc--parse-json text)))
+                          (if (or (listp value) (vectorp value))
+                              value
+                            (error "Not an object or an array")))))))
+          (unless (eq value 'omit) value))
+      (mapc (lambda (param)
+              (let* ((text-p (equal (duet-rpc--type (plist-get param :schema)) "string"))
+                     (value (duet-rpc--read-param param (and text-p (not offered)))))
+                (when text-p (setq offered t))
+                (unless (eq value 'omit)
+                  (setq plist `(,@plist ,(duet-rpc--key (plist-get param :name))
+                                        ,value)))))
+            params)
+      plist)))
+
+(defun duet-rpc--key (name)
+  "Return NAME as the keyword of a plist."
+  (intern (concat ":" name)))
+
+(defun duet-rpc--read-param (param &optional offer)
+  "Ask for the value of PARAM; return `omit' if it is left out.
+OFFER means to offer the region and the buffer for it."
+  (let* ((schema (duet-rpc--schema (plist-get param :schema)))
+         (required (duet-rpc--required-p param))
+         (type (duet-rpc--type schema))
+         (choices (plist-get schema :enum))
+         (prompt (concat (plist-get param :name) " (" (if choices "choice" type)
+                         (cond (required "")
+                               ((plist-member schema :default)
+                                (format ", default %s"
+                                        (duet-rpc--text (plist-get schema :default))))
+                               (t ", optional")))))
+    (cond
+     (choices (duet-rpc--read-choice (concat prompt "): ") choices required))
+     ((and (equal type "boolean") required)
+      (if (y-or-n-p (concat (plist-get param :name) "? ")) t :json-false))
+     ((equal type "boolean")
+      (duet-rpc--read-choice (concat prompt "): ") [t :json-false] nil))
+     ((member type '("integer" "number"))
+      (duet-rpc--read-checked
+       (concat prompt "): ") required
+       (lambda (text) (duet-rpc--check-number (duet-rpc--parse-json text) schema))))
+     ((equal type "string") (duet-rpc--read-text prompt required offer))
+     (t (duet-rpc--read-checked (concat prompt ", as JSON): ") required
+                                #'duet-rpc--parse-json)))))
+
+(defun duet-rpc--read-choice (prompt choices required)
+  "Ask with PROMPT for one of CHOICES; it may be omitted unless REQUIRED."
+  (let* ((alist (mapcar (lambda (each) (cons (duet-rpc--text each) each)) choices))
+         (name (completing-read prompt alist nil required nil 'duet-rpc-value-history
+                                (and required (caar alist)))))
+    (cond
+     ((assoc name alist) (cdr (assoc name alist)))
+     ((equal name "") 'omit)
+     (t (duet-rpc--read-choice prompt choices required)))))
+
+(defun duet-rpc--read-checked (prompt required parse)
+  "Ask with PROMPT until PARSE, called with the text, signals no error.
+Return what it returns, or `omit' for no text unless REQUIRED."
+  (let ((text nil) (value nil) (complaint ""))
+    (while (and complaint
+                (progn
+                  (setq text (read-string (concat complaint prompt) text
+                                          'duet-rpc-value-history))
+                  (or required (not (equal text "")))))
+      (condition-case err
+          (setq value (funcall parse text)
+                complaint nil)
+        (error (setq complaint (format "[%s] " (error-message-string err))))))
+    (if complaint 'omit value)))
+
+(defun duet-rpc--parse-json (text)
+  "Return the value of TEXT, which is JSON."
+  (condition-case nil
+      (json-parse-string text :object-type 'plist :null-object nil
+                         :false-object :json-false)
+    (error (error "Not JSON"))))
+
+(defun duet-rpc--check-number (value schema)
+  "Return VALUE if it is a number within SCHEMA; else signal an error."
+  (let ((least (plist-get schema :minimum))
+        (most (plist-get schema :maximum)))
+    (cond
+     ((not (numberp value)) (error "Not a number"))
+     ((and (equal (plist-get schema :type) "integer") (not (integerp value)))
+      (error "Not an integer"))
+     ((and least (< value least)) (error "Less than %s" least))
+     ((and most (> value most)) (error "More than %s" most))
+     (t value))))
+
+(defun duet-rpc--read-text (prompt required offer)
+  "Ask with PROMPT for a text; it may be omitted unless REQUIRED.
+OFFER means to offer the region and the buffer for it."
+  (let* ((buffer (current-buffer))
+         (region (and offer (use-region-p)
+                      (buffer-substring-no-properties (region-beginning) (region-end))))
+         (map (make-sparse-keymap))
+         (whole nil))
+    (set-keymap-parent map minibuffer-local-map)
+    (when offer
+      (define-key map (kbd "C-c C-b")
+                  (lambda ()
+                    (interactive)
+                    (setq whole (with-current-buffer buffer
+                                  (buffer-substring-no-properties
+                                   (point-min) (point-max))))
+                    (exit-minibuffer))))
+    (let ((text (read-from-minibuffer
+                 (concat prompt
+                         (and region "; RET takes the region")
+                         (and offer "; C-c C-b takes the buffer")
+                         "): ")
+                 nil map nil 'duet-rpc-value-history)))
+      (cond (whole)
+            ((not (equal text "")) text)
+            (region)
+            (required "")
+            (t 'omit)))))
+
+
+;;; Making commands and functions of methods
+
+;;;###autoload
+(defmacro duet-rpc-define-command (name method &rest args)
+  "Define NAME as a command for METHOD, a string.
+ARGS may begin with a docstring.  The rest are keywords:
+
+:params is a plist of what to send.  A value of `region', `buffer' or
+`symbol' (the one at point) stands for that text, `prompt' asks for it;
+anything else is sent as it is.
+
+:result says what to do with the answer: `message' (if left out),
+`insert', `replace' (the text that was sent), `buffer', or a function
+that takes it.
+
+    (duet-rpc-define-command my-upcase \"upcase\"
+      :params (:text region) :result replace)"
+  (declare (indent 2) (doc-string 3) (debug (symbolp stringp &rest sexp)))
+  (let* ((doc (if (stringp (car args))
+                  (pop args)
+                (format "Call the method `%s' of duet-rpc." method)))
+         (result (or (plist-get args :result) 'message)))
+    `(defun ,name ()
+       ,doc
+       (interactive)
+       (duet-rpc--run-command
+        ,method ',(plist-get args :params)
+        ,(if (memq result '(message insert replace buffer)) `',result result)))))
+
+(defun duet-rpc--run-command (method params how)
+  "Call METHOD with PARAMS and HOW of `duet-rpc-define-command'."
+  (duet-rpc--for-person
+    (let* ((bounds nil)
+           (sent
+            (cl-loop
+             for (key source) on params by #'cddr
+             for found = (pcase source
+                           ('region
+                            (if (use-region-p)
+                                (cons (region-beginning) (region-end))
+                              (user-error "Mark a region first")))
+                           ('buffer (cons (point-min) (point-max)))
+                           ('symbol
+                            (or (bounds-of-thing-at-point 'symbol)
+                                (user-error "There is no symbol at point"))))
+             for value = (cond
+                          (found
+                           (setq bounds found)
+                           (buffer-substring-no-properties (car found) (cdr found)))
+                          ((eq source 'prompt) (duet-rpc--prompt-for method key))
+                          (t source))
+             unless (eq value 'omit) append (list key value))))
+      (duet-rpc--call-and-use method sent how (and (eq how 'replace) bounds)))))
+
+(defun duet-rpc--prompt-for (method key)
+  "Ask for the parameter KEY of METHOD."
+  (let ((name (substring (symbol-name key) 1)))
+    (duet-rpc--read-param
+     (or (cl-find name (plist-get (duet-rpc--find-description method) :params)
+                  :test #'equal :key (lambda (each) (plist-get each :name)))
+         (list :name name :required t :schema '(:type "string"))))))
+
+(defun duet-rpc-generate-wrappers (file prefix)
+  "Write to FILE a function for each method that the server describes.
+Their names begin with PREFIX.  Load the file with `require'."
+  (interactive
+   (list (read-file-name "Write functions to: " nil nil nil "duet-methods.el")
+         (read-string "Prefix of their names: " "duet")))
+  (duet-rpc--for-person
+    (let ((methods (or (duet-rpc--methods)
+                       (user-error "The server does not describe its methods")))
+          (feature (file-name-base file))
+          (names nil))
+      (with-temp-buffer
+        (insert (format ";;; %s.el --- Methods of duet-rpc as functions  \
+-*- lexical-binding: t; -*-\n\n" feature)
+                ";;; Commentary:\n\n"
+                ";; Written by M-x duet-rpc-generate-wrappers.  Do not edit it;\n"
+                ";; write it again.\n\n"
+                ";;; Code:\n\n(require 'duet-rpc)\n")
+        (dolist (method methods)
+          (let ((name (concat prefix "-" (duet-rpc--lisp-name (plist-get method :name)))))
+            (while (member name names)
+              (setq name (concat name "-2")))
+            (push name names)
+            (insert "\n" (duet-rpc--wrapper name method))))
+        (insert (format "\n(provide '%s)\n;;; %s.el ends here\n" feature feature))
+        (let ((coding-system-for-write 'utf-8-unix))
+          (write-region nil nil file nil nil nil (called-interactively-p 'any))))
+      (message "Wrote %d functions to %s" (length names) file))))
+
+(defun duet-rpc--lisp-name (name)
+  "Return NAME, such as text.wordCount, as Lisp writes it: text-word-count."
+  (let ((case-fold-search nil))
+    (downcase
+     (string-trim
+      (replace-regexp-in-string
+       "[^[:alnum:]]+" "-"
+       (replace-regexp-in-string "\\([[:lower:][:digit:]]\\)\\([[:upper:]]\\)"
+                                 "\\1-\\2" name))
+      "-" "-"))))
+
+(defun duet-rpc--wrapper (name description)
+  "Return the text of a function NAME for the method in DESCRIPTION."
+  (let* ((params (append (plist-get description :params) nil))
+         (params (append (cl-remove-if-not #'duet-rpc--required-p params)
+                         (cl-remove-if #'duet-rpc--required-p params)))
+         (argument (lambda (param)
+                     (let ((symbol (duet-rpc--lisp-name (plist-get param :name))))
+                       (if (member symbol '("t" "nil" "")) (concat "the-" symbol) symbol))))
+         (optional nil)
+         (arguments
+          (mapconcat (lambda (param)
+                       (concat (unless (or optional (duet-rpc--required-p param))
+                                 (setq optional t)
+                                 "&optional ")
+                               (funcall argument param)))
+                     params " "))
+         (pair (lambda (param)
+                 (format "(list %S %s)" (duet-rpc--key (plist-get param :name))
+                         (funcall argument param))))
+         (pairs (mapcar (lambda (param)
+                          (if (duet-rpc--required-p param)
+                              (funcall pair param)
+                            (format "(and %s %s)" (funcall argument param)
+                                    (funcall pair param))))
+                        params)))
+    (format "(defun %s (%s)\n  %s\n  (duet-rpc-request %S%s))\n"
+            name arguments
+            (duet-rpc--wrapper-doc description argument)
+            (plist-get description :name)
+            (if pairs
+                (format "\n                    (append %s)"
+                        (string-join pairs "\n                            "))
+              ""))))
+
+(defun duet-rpc--wrapper-doc (description argument)
+  "Return a docstring, as Lisp source, for the method in DESCRIPTION.
+ARGUMENT returns the name of a parameter's argument."
+  (with-temp-buffer
+    (let ((fill-column 70))
+      (dolist (text
+               `(,(or (plist-get description :summary)
+                      (format "Call %s." (plist-get description :name)))
+                 ,(plist-get description :description)
+                 ,@(mapcar (lambda (param)
+                             (format "%s: %s%s"
+                                     (upcase (funcall argument param))
+                                     (duet-rpc--type (plist-get param :schema))
+                                     (if-let ((what (plist-get (plist-get param :schema)
+                                                               :description)))
+                                         (concat ", " what)
+                                       "")))
+                           (plist-get description :params))
+                 ,(format "Return: %s" (duet-rpc--type
+                                        (plist-get (plist-get description :result)
+                                                   :schema)))))
+        (when text
+          (let ((begin (point)))
+            (insert text "\n")
+            (fill-region begin (point))))))
+    (goto-char (point-min))
+    ;; Nothing in it is a key or a quotation to Emacs.
+    (while (re-search-forward "[\\`']" nil t)
+      (replace-match "\\\\=\\&"))
+    (let ((print-escape-newlines nil))
+      (prin1-to-string (string-trim (buffer-string))))))
+
+
+;;; Seeing
+
+(defvar duet-rpc-methods-mode-map
+  (let ((map (make-sparse-keymap)))
+    (define-key map (kbd "RET") #'duet-rpc-methods-call)
+    (define-key map "d" #'duet-rpc-methods-describe)
+    (define-key map "s" #'duet-rpc-methods-find-source)
+    map)
+  "The keys in the list of methods.")
+
+(define-derived-mode duet-rpc-methods-mode tabulated-list-mode "duet-rpc"
+  "A list of the server's methods.
+
+\\{duet-rpc-methods-mode-map}"
+  (setq tabulated-list-format [("Method" 24 t) ("Parameters" 24 t) ("What it does" 0 t)])
+  (tabulated-list-init-header)
+  (add-hook 'tabulated-list-revert-hook #'duet-rpc--list nil t))
+
+(defun duet-rpc--list ()
+  "Ask the server for its methods and put them in the list."
+  (setq tabulated-list-entries
+        (mapcar (lambda (method)
+                  (list method (vector (plist-get method :name)
+                                       (duet-rpc--signature method)
+                                       (or (plist-get method :summary) ""))))
+                (duet-rpc--for-person (duet-rpc--methods)))))
+
+;;;###autoload
+(defun duet-rpc-list-methods ()
+  "List the methods of this buffer's host.
+In the list, \\<duet-rpc-methods-mode-map>\\[duet-rpc-methods-call] calls \
+a method, \\[duet-rpc-methods-describe] describes it and
+\\[duet-rpc-methods-find-source] goes to its Python source."
+  (interactive)
+  (let ((directory default-directory)
+        (buffer (get-buffer-create "*duet-rpc methods*")))
+    (with-current-buffer buffer
+      (duet-rpc-methods-mode)
+      (setq default-directory directory)
+      (duet-rpc--list)
+      (tabulated-list-print))
+    (pop-to-buffer buffer)))
+
+(defun duet-rpc--method-at-point ()
+  "Return the description of the method in this line."
+  (or (tabulated-list-get-id) (user-error "There is no method in this line")))
+
+(defun duet-rpc-methods-call ()
+  "Call the method in this line."
+  (interactive nil duet-rpc-methods-mode)
+  (let ((method (duet-rpc--method-at-point)))
+    (duet-rpc-call (plist-get method :name) (duet-rpc--read-params method))))
+
+(defun duet-rpc-methods-describe ()
+  "Describe the method in this line."
+  (interactive nil duet-rpc-methods-mode)
+  (duet-rpc--describe (duet-rpc--method-at-point)))
+
+(defun duet-rpc-methods-find-source ()
+  "Go to the Python source of the method in this line."
+  (interactive nil duet-rpc-methods-mode)
+  (duet-rpc--find-source (duet-rpc--method-at-point)))
+
+;;;###autoload
+(defun duet-rpc-describe-method (name)
+  "Describe the method NAME."
+  (interactive (list (duet-rpc--for-person
+                       (plist-get (duet-rpc--read-method "Describe: ") :name))))
+  (duet-rpc--describe (or (duet-rpc--for-person (duet-rpc--find-description name))
+                          (user-error "The server does not describe %s" name))))
+
+(defun duet-rpc--describe (method)
+  "Show the description METHOD in the help buffer."
+  (let ((source (plist-get method :x-source))
+        (directory default-directory))
+    (help-setup-xref (list #'duet-rpc--describe method) nil)
+    (with-help-window (help-buffer)
+      (with-current-buffer standard-output
+        (setq default-directory directory)
+        (insert (propertize (plist-get method :name) 'face 'bold)
+                "\n\n" (or (plist-get method :summary) "") "\n")
+        (when (plist-get method :description)
+          (insert "\n" (plist-get method :description) "\n"))
+        (insert "\nParameters:\n")
+        (mapc (lambda (param)
+                (let ((schema (plist-get param :schema)))
+                  (insert (format "  %s: %s%s%s\n" (plist-get param :name)
+                                  (duet-rpc--type schema)
+                                  (cond ((duet-rpc--required-p param) "")
+                                        ((plist-member schema :default)
+                                         (format ", default %s"
+                                                 (duet-rpc--text
+                                                  (plist-get schema :default))))
+                                        (t ", optional"))
+                                  (if-let ((what (plist-get schema :description)))
+                                      (concat ".  " what)
+                                    "")))))
+              (plist-get method :params))
+        (when (= 0 (length (plist-get method :params)))
+          (insert "  none\n"))
+        (insert "\nResult: "
+                (duet-rpc--type (plist-get (plist-get method :result) :schema)) "\n")
+        (when source
+          (insert "\nSource: ")
+          (insert-text-button (format "%s:%s" (plist-get source :file)
+                                      (plist-get source :line))
+                              'action (lambda (_) (duet-rpc--find-source method)))
+          (insert "\n"))))))
+
+(defun duet-rpc--find-source (method)
+  "Go to the source of METHOD, a description."
+  (let* ((source (or (plist-get method :x-source)
+                     (user-error "The server does not say where %s is defined"
+                                 (plist-get method :name))))
+         (file (concat (file-remote-p default-directory) (plist-get source :file))))
+    (unless (file-readable-p file)
+      (user-error "%s is defined in %s, which cannot be read from here"
+                  (plist-get method :name) file))
+    (find-file-other-window file)
+    (goto-char (point-min))
+    (forward-line (1- (plist-get source :line)))))
+
+(defun duet-rpc-show-log ()
+  "Show what the daemon of this buffer's host has logged."
+  (interactive)
+  (pop-to-buffer (duet-rpc--log-buffer (duet-rpc--server)))
+  (goto-char (point-max)))
+
+(defun duet-rpc-set-log-level (level)
+  "Have the daemon log from LEVEL on: debug, info, warn or error."
+  (interactive (list (completing-read "Log level: " '("debug" "info" "warn" "error")
+                                      nil t)))
+  (duet-rpc--for-person
+    (duet-rpc-request "setLogLevel" (list :level level)))
+  (message "duet-rpc logs from %s on; M-x duet-rpc-show-log shows it" level))
+
+(defun duet-rpc--mode-line ()
+  "Return the state of this buffer's daemon, for the mode line."
+  (when-let ((server (gethash (or (file-remote-p default-directory) "")
+                              duet-rpc--servers)))
+    (let* ((state (duet-rpc--server-state server))
+           (busy (hash-table-count (duet-rpc--server-calls server)))
+           (text (if (and (eq state 'ready) (> busy 0))
+                     (format "busy %d" busy)
+                   (symbol-name state))))
+      (unless (eq state 'stopped)
+        (list " duet:"
+              (propertize text
+                          'face (if (memq state '(failed waiting)) 'error 'mode-line)
+                          'help-echo (or (duet-rpc--server-why server)
+                                         "The state of the duet-rpc daemon")))))))
+
+;;;###autoload
+(define-minor-mode duet-rpc-mode-line-mode
+  "Show the state of the daemon in the mode line.
+It is starting, ready, busy with a number of calls, stopping, waiting
+for a restart, or failed."
+  :global t
+  (setq mode-line-misc-info
+        (remove '(:eval (duet-rpc--mode-line)) mode-line-misc-info))
+  (when duet-rpc-mode-line-mode
+    (push '(:eval (duet-rpc--mode-line)) mode-line-misc-info))
+  (force-mode-line-update t))
+
+;;;###autoload
+(defun duet-rpc-menu ()
+  "Show a menu of all commands."
+  (interactive)
+  (unless (require 'transient nil t)
+    (user-error "There is no transient.el; all commands begin with M-x duet-rpc-"))
+  (unless (fboundp 'duet-rpc--menu)
+    ;; Not at the top level, because transient.el takes long to load.
+    (transient-define-prefix duet-rpc--menu ()
+      "All commands of duet-rpc."
+      [["Call"
+        ("c" "a method" duet-rpc-call)
+        ("a" "the same again" duet-rpc-call-again)]
+       ["Methods"
+        ("l" "list" duet-rpc-list-methods)
+        ("d" "describe" duet-rpc-describe-method)
+        ("w" "write functions" duet-rpc-generate-wrappers)]
+       ["Daemon"
+        ("s" "start" duet-rpc-start)
+        ("r" "restart" duet-rpc-restart)
+        ("q" "stop" duet-rpc-stop)
+        ("i" "status" duet-rpc-status)]
+       ["Trouble"
+        ("o" "show log" duet-rpc-show-log)
+        ("v" "set log level" duet-rpc-set-log-level)
+        ("D" "doctor" duet-rpc-doctor)]]))
+  (call-interactively 'duet-rpc--menu))
+
+
+;;; The doctor
+
+;;;###autoload
+(defun duet-rpc-doctor ()
+  "Show all that a bug report needs, in one buffer.
+What takes time is filled in when it is known."
+  (interactive)
+  (let* ((server (duet-rpc--server))
+         (host (duet-rpc--server-host server))
+         (directory default-directory)
+         (buffer (get-buffer-create "*duet-rpc doctor*")))
+    (with-current-buffer buffer
+      (special-mode)
+      (setq default-directory directory)
+      (let ((inhibit-read-only t))
+        (erase-buffer)
+        (insert "duet-rpc doctor, " (format-time-string "%F %T") "\n\n")
+        (dolist (label '("Emacs" "jsonrpc.el" "duet-rpc.el" "Program" "Python"
+                         "Host" "Daemon" "Ping" "Methods" "Options" "Last stderr"))
+          (insert (format "%-12s ...\n" label))))
+      (duet-rpc--fill "Emacs" "%s on %s" emacs-version system-configuration)
+      (duet-rpc--fill "jsonrpc.el" "%s, %s" (duet-rpc--jsonrpc-version)
+                      (abbreviate-file-name (or (locate-library "jsonrpc") "")))
+      (duet-rpc--fill "duet-rpc.el" "%s, %s" duet-rpc--version
+                      (abbreviate-file-name (or duet-rpc--file "unknown")))
+      (duet-rpc--fill "Program" "%s"
+                      (condition-case err
+                          (abbreviate-file-name (string-join (duet-rpc--command "") " "))
+                        (duet-rpc-error (cadr err))))
+      (duet-rpc--fill "Host" "%s" (if (equal host "") "this machine" host))
+      (duet-rpc--fill "Options" "%s" (duet-rpc--changed-options))
+      (duet-rpc--examine-python)
+      (condition-case err
+          (progn
+            ;; Reaching another host may take long or ask for a password.
+            (unless (or (equal host "") (duet-rpc--alive-p server))
+              (signal 'duet-rpc-error '("not running; call a method first")))
+            (duet-rpc--live-server)
+            (duet-rpc--examine server))
+        (duet-rpc-error (duet-rpc--report-failure server (cadr err)))))
+    (pop-to-buffer buffer)))
+
+(defun duet-rpc--fill (label format &rest args)
+  "Write FORMAT with ARGS behind LABEL in the doctor's buffer."
+  (save-excursion
+    (goto-char (point-min))
+    (let ((inhibit-read-only t))
+      (when (re-search-forward (format "^%s +\\(.*\\(?:\n  .*\\)*\\)" (regexp-quote label))
+                               nil t)
+        (replace-match (replace-regexp-in-string
+                        "\n" (concat "\n" (make-string 13 ?\s))
+                        (string-trim (apply #'format format args)))
+                       t t nil 1)))))
+
+(defun duet-rpc--jsonrpc-version ()
+  "Return the version of jsonrpc.el, or \"unknown\"."
+  (or (ignore-errors
+        (with-temp-buffer
+          (let ((inhibit-message t) (message-log-max nil))
+            (insert-file-contents (find-library-name "jsonrpc")))
+          (lm-header "version")))
+      "unknown"))
+
+(defun duet-rpc--changed-options ()
+  "Return the options that are not as they came, a line each."
+  (let (lines)
+    (mapatoms
+     (lambda (symbol)
+       (when (and (string-prefix-p "duet-rpc-" (symbol-name symbol))
+                  (custom-variable-p symbol)
+                  (not (equal (symbol-value symbol)
+                              (eval (car (get symbol 'standard-value)) t))))
+         (push (format "%s: %S" symbol (symbol-value symbol)) lines))))
+    (if lines (string-join (sort lines #'string<) "\n") "all as they came")))
+
+(defun duet-rpc--examine-python ()
+  "Find out the version of Python."
+  (let ((buffer (current-buffer))
+        (default-directory temporary-file-directory)
+        (output ""))
+    (condition-case err
+        (make-process
+         :name "duet-rpc python" :command (list duet-rpc-python "--version")
+         :noquery t :connection-type 'pipe
+         :filter (lambda (_ text) (setq output (concat output text)))
+         :sentinel (lambda (process _)
+                     (when (and (buffer-live-p buffer) (not (process-live-p process)))
+                       (with-current-buffer buffer
+                         (duet-rpc--fill "Python" "%s, %s" (string-trim output)
+                                         (executable-find duet-rpc-python))))))
+      (error (duet-rpc--fill "Python" "%s" (error-message-string err))))))
+
+(defun duet-rpc--examine (server)
+  "Find out how SERVER is; fill that in."
+  (let ((fail (lambda (&optional err)
+                (duet-rpc--report-failure
+                 server (or (plist-get err :message) "no answer")))))
+    (duet-rpc--fill "Daemon" "starting")
+    (duet-rpc-async-request
+     "version" nil :error-fn fail :timeout-fn fail
+     :success-fn
+     (lambda (_)
+       (duet-rpc--fill
+        "Daemon" "%s, version %s, protocol %s, process %s, up %d s"
+        (duet-rpc--server-state server)
+        (or (duet-rpc--server-version server) "unknown")
+        (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
+        (process-id (duet-rpc--server-process server))
+        (- (float-time) (duet-rpc--server-born server)))
+       (let ((begin (float-time)))
+         (duet-rpc-async-request
+          "version" nil :error-fn fail :timeout-fn fail
+          :success-fn
+          (lambda (_)
+            (duet-rpc--fill "Ping" "%.1f ms" (* 1000 (- (float-time) begin)))
+            ;; What it wrote at its start may come a little later.
+            (run-with-timer 0.3 nil
+                            (lambda (buffer)
+                              (when (buffer-live-p buffer)
+                                (with-current-buffer buffer
+                                  (duet-rpc--report-stderr server))))
+                            (current-buffer)))))))
+    (duet-rpc-async-request
+     "listMethods" nil :timeout-fn #'ignore
+     :error-fn (lambda (err) (duet-rpc--fill "Methods" "%s" (plist-get err :message)))
+     :success-fn (lambda (methods)
+                   (duet-rpc--fill
+                    "Methods" "%d: %s" (length methods)
+                    (mapconcat (lambda (each) (plist-get each :name)) methods " "))))))
+
+(defun duet-rpc--report-stderr (server)
+  "Fill in the last lines of SERVER's log."
+  (let ((tail (duet-rpc--log-tail server 10)))
+    (duet-rpc--fill "Last stderr" "%s" (if (equal tail "") "none" tail))))
+
+(defun duet-rpc--report-failure (server why)
+  "Fill in that SERVER does not answer because of WHY."
+  (duet-rpc--fill "Daemon" "%s: %s" (duet-rpc--server-state server) why)
+  (duet-rpc--fill "Ping" "none")
+  (duet-rpc--fill "Methods" "unknown")
+  (duet-rpc--report-stderr server))
+
+
 ;;; Calls, from the sending to the end
 
 (defvar duet-rpc--last-token 0
@@ -355,13 +1204,14 @@ PROGRESS-FN is as in `duet-rpc-async-request'."
   "Wait until CALL has ended; cancel it if that is interrupted."
   (let ((process (duet-rpc--server-process (duet-rpc--call-server call))))
     (setf (duet-rpc--call-timer call)
-          (time-add nil (duet-rpc--call-timeout call)))
+          (+ (float-time) (duet-rpc--call-timeout call)))
     (unwind-protect
-        (while (not (duet-rpc--call-outcome call))
-          ;; Short, because the answer may be read inside a timer that
-          ;; runs in here.
-          (accept-process-output (and (process-live-p process) process) 0.1)
-          (when (time-less-p (duet-rpc--call-timer call) nil)
+        (while (progn
+                 ;; Short, because the answer may be read inside a timer
+                 ;; that runs in here.
+                 (accept-process-output (and (process-live-p process) process) 0.1)
+                 (not (duet-rpc--call-outcome call)))
+          (when (> (float-time) (duet-rpc--call-timer call))
             (duet-rpc--time-out call)))
       (duet-rpc-cancel call))))
 
@@ -453,9 +1303,9 @@ not wait for another answer.  The buffer t means now, and any buffer."
   (when (eq method '$/progress)
     (when-let ((call (gethash (plist-get params :token)
                               (duet-rpc--server-calls server))))
-      (let ((end (time-add nil (duet-rpc--call-timeout call))))
+      (let ((end (+ (float-time) (duet-rpc--call-timeout call))))
         (if (timerp (duet-rpc--call-timer call))
-            (timer-set-time (duet-rpc--call-timer call) end)
+            (timer-set-time (duet-rpc--call-timer call) (seconds-to-time end))
           (setf (duet-rpc--call-timer call) end)))
       (when (duet-rpc--call-progress-fn call)
         (duet-rpc--call-back call (duet-rpc--call-progress-fn call)
@@ -469,9 +1319,6 @@ not wait for another answer.  The buffer t means now, and any buffer."
 
 (defconst duet-rpc--short-lives 5
   "After so many short lives in a row a daemon is not started again.")
-
-(defvar duet-rpc--servers (make-hash-table :test #'equal)
-  "The servers by host.")
 
 (defun duet-rpc--server ()
   "Return the server of the current buffer's host, running or not."

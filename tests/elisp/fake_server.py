@@ -95,6 +95,11 @@ def initialize(_: Any, __: object) -> object:
     }
 
 
+def echo(params: Any, _: object) -> object:
+    """Return the parameters, without what is said about the call itself."""
+    return {name: value for name, value in params.items() if name != "_meta"}
+
+
 def hold(method: str) -> Callable[[Any, object], object]:
     """Make a method that answers when it is cancelled, if then."""
 
@@ -142,8 +147,8 @@ def die(params: Any, _: object) -> object:
 # What a method returns is its result; `...` stands for no answer.
 ANSWERS: dict[str, Callable[[Any, object], object]] = {
     "initialize": initialize,
-    "echo": lambda params, _: params,
-    "every.kindOf": lambda params, _: params,
+    "echo": echo,
+    "every.kindOf": echo,
     "nothing": lambda _, __: None,
     "upcase": lambda params, _: str(params["text"]).upper(),
     "size": lambda params, _: len(params["text"]),

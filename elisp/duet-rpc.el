@@ -1322,7 +1322,7 @@ not wait for another answer.  The buffer t means now, and any buffer."
 
 (defun duet-rpc--server ()
   "Return the server of the current buffer's host, running or not."
-  (let ((host (or (file-remote-p default-directory) "")))
+  (let ((host (substring-no-properties (or (file-remote-p default-directory) ""))))
     (or (gethash host duet-rpc--servers)
         (puthash host
                  (duet-rpc--make-server
@@ -1481,8 +1481,7 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
                           (process-get process 'jsonrpc-stderr)))
            (stderr (get-buffer-process (cadr buffers))))
       ;; Its last words may still be on the way.
-      (while (and (process-live-p stderr)
-                  (accept-process-output stderr 0.1 nil t)))
+      (while (and stderr (accept-process-output stderr 0.3 nil t)))
       (setf (duet-rpc--server-process server) nil)
       (duet-rpc--died server process)
       (let ((inhibit-message t) (message-log-max nil))
@@ -1496,6 +1495,7 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
          (signal (eq (process-status process) 'signal))
          (how (cond (signal (format "was killed by signal %d" code))
                     ((= code 256) "closed its input") ; so Emacs notes it
+                    ((= code 127) "was not found; is `duet-rpc-python' right")
                     (t (format "exited with code %d" code))))
          (tail (duet-rpc--log-tail server 5))
          (words (if (equal tail "")
@@ -1661,6 +1661,7 @@ arriving is left alone."
   "Send what arrives in BUFFER, SERVER's stderr, to its log instead."
   (with-current-buffer (duet-rpc--log-buffer server)
     (setf (duet-rpc--server-tail server) (copy-marker (point-max))))
+  (duet-rpc--append-log server (with-current-buffer buffer (buffer-string)))
   (when-let ((stderr (get-buffer-process buffer)))
     (set-process-coding-system stderr 'utf-8-unix 'utf-8-unix)
     (set-process-query-on-exit-flag stderr nil)

@@ -468,7 +468,7 @@ Its parameters are `unknown' if the server does not describe it."
           (lambda (name)
             (when-let ((method (funcall find name)))
               (let ((signature (duet-rpc--signature method)))
-                (concat (make-string (max 1 (- width (length name))) ?\s)
+                (concat (propertize " " 'display `(space :align-to ,width))
                         (plist-get method :summary)
                         (unless (equal signature "") (format " (%s)" signature)))))))
          (name
@@ -1343,8 +1343,11 @@ not wait for another answer.  The buffer t means now, and any buffer."
   "Return non-nil if SERVER's daemon lives."
   (when-let ((process (duet-rpc--server-process server)))
     (or (process-live-p process)
-        ;; It has just died; this runs the sentinel now.
-        (delete-process process))))
+        (progn
+          ;; It has just died; this runs the sentinel now,
+          (delete-process process)
+          ;; unless it died before it had one.
+          (duet-rpc--sentinel server #'ignore process nil)))))
 
 (defun duet-rpc--server-version (server)
   "Return the version that SERVER gave, or nil."
@@ -1381,7 +1384,8 @@ not wait for another answer.  The buffer t means now, and any buffer."
                      ;; This name is what jsonrpc.el counts on.
                      :stderr (get-buffer-create (format "*%s stderr*" name)))))
             (unless (equal host "")
-              (setq remote-sentinel (process-sentinel process)))
+              (setq remote-sentinel (process-sentinel process))
+              (duet-rpc--await-ready process))
             process))
          (connection
           (condition-case err
@@ -1486,7 +1490,8 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
       (duet-rpc--died server process)
       (let ((inhibit-message t) (message-log-max nil))
         (funcall next process event))
-      (mapc #'kill-buffer buffers))))
+      (mapc #'kill-buffer buffers)
+      nil)))
 
 (defun duet-rpc--died (server process)
   "End everything pending at SERVER's dead PROCESS; see how to go on."
@@ -1741,8 +1746,20 @@ or set `duet-rpc-program'"))))
     (if (equal host "")
         command
       ;; Emacs 28.2 hangs on a terminal that is not raw.
-      (list "sh" "-c" (concat "stty raw -echo > /dev/null 2>&1; exec "
+      (list "sh" "-c" (concat "stty raw -echo > /dev/null 2>&1; "
+                              "printf 'duet-rpc %s\\n' ready; exec "
                               (mapconcat #'shell-quote-argument command " "))))))
+
+(defun duet-rpc--await-ready (process)
+  "Wait until the terminal of PROCESS, on another host, is raw.
+What is sent before that, the shell in between may take for its own."
+  (let ((heard "")
+        (end (+ (float-time) duet-rpc-timeout)))
+    (set-process-filter process (lambda (_ text) (setq heard (concat heard text))))
+    (while (and (not (string-search "duet-rpc ready" heard))
+                (process-live-p process)
+                (< (float-time) end))
+      (accept-process-output process 0.1))))
 
 (defun duet-rpc--python-p (file)
   "Return non-nil if FILE is a program in Python."

@@ -1165,8 +1165,8 @@ SLOTS are more slots of the call."
     (puthash token call calls)
     (unwind-protect
         (duet-rpc--sending server method
-          ;; No timeout here: jsonrpc.el would forget the request, and
-          ;; version 1.0.14 then fails on its late answer.
+          ;; No timeout here: progress puts it off, which jsonrpc.el
+          ;; knows nothing of.
           (jsonrpc-async-request
            (duet-rpc--server-connection server) (duet-rpc--symbol method) params
            :success-fn (lambda (result) (duet-rpc--end call (list 'result result)))
@@ -1568,13 +1568,11 @@ would wait behind more than that for ever."
           (condition-case err
               (progn (funcall next process string)
                      (and (duet-rpc--skip-junk server process) ""))
-            ;; Version 1.0.14 fails on an answer that has no id.  It
-            ;; leaves the messages behind that one for the next time.
+            ;; It fails on a message with an unknown member, and
+            ;; version 1.0.14 then leaves those behind it unread.
             (error
-             (duet-rpc--log server "jsonrpc.el failed on a message: %s; %S"
-                            (error-message-string err)
-                            (jsonrpc-last-error
-                             (duet-rpc--server-connection server)))
+             (duet-rpc--log server "jsonrpc.el failed on a message: %s"
+                            (error-message-string err))
              (and (> (buffer-size (process-buffer process)) 0) ""))))))
 
 (defconst duet-rpc--header "Content-Length: *[0-9]+\r\n"

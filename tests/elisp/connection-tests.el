@@ -250,9 +250,9 @@
       (duet-rpc-test-until got)
       (should (equal got '("B"))))))
 
-(ert-deftest duet-rpc-bears-an-answer-without-id ()
+(ert-deftest duet-rpc-bears-odd-messages ()
   (duet-rpc-test-with-fake
-    (should (equal "after the error" (duet-rpc-request "nullId")))
+    (should (equal "after all" (duet-rpc-request "odd")))
     (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))))
 
 (ert-deftest duet-rpc-bounds-its-log ()

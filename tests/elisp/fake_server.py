@@ -64,10 +64,15 @@ def write(raw: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
+def frame(**message: object) -> bytes:
+    """Make a frame of a message."""
+    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
 def send(**message: object) -> None:
     """Send a message."""
-    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
-    write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    write(frame(**message))
 
 
 def read() -> dict[str, Any]:
@@ -132,10 +137,12 @@ def half(_: Any, __: object) -> object:
     return ...
 
 
-def null_id(_: Any, __: object) -> object:
-    """Report an error that belongs to no request."""
-    send(id=None, error={"code": -32700, "message": "Parse error"})
-    return "after the error"
+def odd(_: Any, ident: object) -> object:
+    """Send two messages that jsonrpc.el does not like, and answer in the same breath."""
+    error = frame(id=None, error={"code": -32700, "message": "Parse error"})
+    extra = frame(method="hello", extra="member")
+    write(error + extra + frame(id=ident, result="after all"))
+    return ...
 
 
 def die(params: Any, _: object) -> object:
@@ -159,7 +166,7 @@ ANSWERS: dict[str, Callable[[Any, object], object]] = {
     "progress": progress,
     "junk": junk,
     "half": half,
-    "nullId": null_id,
+    "odd": odd,
     "die": die,
 }
 

@@ -1,1 +1,1786 @@
-;;; duet-rpc.el --- stub
+;;; duet-rpc.el --- Emacs commands written in Python  -*- lexical-binding: t; -*-
+
+;; Copyright (C) 2025 the duet-rpc authors
+
+;; Author: the duet-rpc authors
+;; Version: 0.1.0
+;; Package-Requires: ((emacs "28.1"))
+;; Keywords: comm, processes, tools
+;; URL: https://github.com/duet-rpc/duet-rpc
+;; SPDX-License-Identifier: MIT
+
+;; This file is free software under the MIT license; see the file LICENSE
+;; that comes with it, or <https://opensource.org/license/mit>.
+
+;;; Commentary:
+
+;; Call Python functions from Emacs.  Keep duet-rpc.pyz beside this file:
+;;
+;;   (require 'duet-rpc)
+;;   (duet-rpc-request "version")       ; => (:version "0.1.0")
+;;   M-x duet-rpc-call                  ; any method, with completion
+;;   (duet-rpc-define-command my-count "word_count" :params (:text region))
+;;   M-x duet-rpc-doctor                ; when something is wrong
+;;
+;; The daemon starts on first use and ends with Emacs.  From a remote
+;; buffer it runs on that buffer's host.  Results are plists, as in
+;; jsonrpc.el, on which all this is built.
+
+;;; Code:
+
+(require 'cl-lib)
+(require 'jsonrpc)
+(require 'help-mode)
+(require 'json)
+(require 'lisp-mnt)
+(require 'subr-x)
+(require 'tabulated-list)
+(require 'thingatpt)
+(eval-when-compile (require 'transient))
+
+(declare-function find-library-name "find-func" (library))
+(declare-function js-json-mode "js" ())
+(declare-function transient-prefix "transient" (&rest slots))
+(declare-function transient-setup "transient" (&optional name))
+
+(defgroup duet-rpc nil
+  "Emacs commands written in Python."
+  :group 'comm
+  :link '(url-link "https://github.com/duet-rpc/duet-rpc"))
+
+(defcustom duet-rpc-program nil
+  "The program to run.
+If nil, it is `duet-rpc.pyz' beside this library, or else `duet-rpc'
+on variable `exec-path'.  A string names a file.  A list of strings is
+a whole command, run as it is."
+  :type '(choice (const :tag "Look for it" nil)
+                 (file :tag "File")
+                 (repeat :tag "Whole command" string)))
+
+(defcustom duet-rpc-python "python3"
+  "The Python that runs `duet-rpc.pyz'."
+  :type 'string)
+
+(defcustom duet-rpc-arguments '("rpc")
+  "The arguments that follow the program's name."
+  :type '(repeat string))
+
+(defcustom duet-rpc-directory nil
+  "The directory that the daemon runs in; nil means your home directory."
+  :type '(choice (const :tag "Home directory" nil) directory))
+
+(defcustom duet-rpc-timeout 30
+  "How many seconds to wait for an answer.
+A method that reports progress may take longer: the time counts from
+its last report."
+  :type 'number)
+
+(defcustom duet-rpc-events-size 0
+  "How many characters of traffic to keep in the buffer of events.
+Zero keeps none.  Large answers take several times as long with it."
+  :type 'natnum)
+
+(defconst duet-rpc--version "0.1.0"
+  "The version of this library.")
+
+(defconst duet-rpc--file (or load-file-name buffer-file-name)
+  "The file that this library was loaded from.")
+
+(define-error 'duet-rpc-error "duet-rpc" 'jsonrpc-error)
+(define-error 'duet-rpc-timeout "duet-rpc" 'duet-rpc-error)
+
+(cl-defstruct (duet-rpc--server (:constructor duet-rpc--make-server)
+                                (:copier nil))
+  "The daemon of one host, through all its lives."
+  host                       ; what `file-remote-p' says; "" is this machine
+  name                       ; of its process and its buffers
+  (state 'stopped)           ; or starting, ready, stopping, waiting, failed
+  connection process
+  (calls (make-hash-table))  ; the calls that are not yet answered, by token
+  born                       ; when this life began
+  (deaths 0)                 ; how many lives in a row were short
+  timer                      ; starts the next life
+  info                       ; what it answered to `initialize'
+  why                        ; what a person is told of its last death
+  tail)                      ; marks where this life begins in the log
+
+(defvar duet-rpc--servers (make-hash-table :test #'equal)
+  "The servers by host.")
+
+(cl-defstruct (duet-rpc--call (:constructor duet-rpc--make-call)
+                              (:copier nil))
+  "One request, from its sending to its one end."
+  server method token id buffer timeout
+  timer                      ; ends it; or the time of that, if somebody waits
+  success-fn error-fn timeout-fn progress-fn
+  outcome)                   ; nil, (result R), (error E), (timeout S), (cancelled)
+
+
+(defmacro duet-rpc--sending (server method &rest body)
+  "Run BODY, which sends METHOD to SERVER; make its errors a `duet-rpc-error'."
+  (declare (indent 2) (debug t))
+  `(condition-case err
+       (progn ,@body)
+     (error (duet-rpc--cannot-send ,server ,method err))))
+
+(defmacro duet-rpc--for-person (&rest body)
+  "Run BODY; turn a `duet-rpc-error' into a plain message to a person."
+  (declare (indent 0) (debug t))
+  `(condition-case err
+       (progn ,@body)
+     (duet-rpc-error (user-error "%s" (cadr err)))))
+
+
+;;; Calling
+
+;;;###autoload
+(cl-defun duet-rpc-request (method &optional params &key timeout)
+  "Call METHOD with PARAMS, wait for the answer and return it.
+METHOD is a string or a symbol.  PARAMS is a plist, a vector or nil.
+The result is as in `jsonrpc-request': objects are plists, arrays are
+vectors, null is nil, false is `:json-false'.
+
+Wait TIMEOUT seconds, or else `duet-rpc-timeout'.  \\[keyboard-quit]
+cancels the call on the server too.
+
+A failure signals `duet-rpc-error' with the data (TEXT CODE DATA); a
+timeout signals its child `duet-rpc-timeout'."
+  (duet-rpc--request method params :timeout timeout))
+
+;;;###autoload
+(cl-defun duet-rpc-async-request (method params &key success-fn error-fn
+                                         timeout-fn timeout progress-fn)
+  "Call METHOD with PARAMS and return at once.
+METHOD and PARAMS are as in `duet-rpc-request'.  Exactly one of these is
+called in the end, in the buffer that is current now, and none if that
+buffer is dead by then or after `duet-rpc-cancel':
+
+SUCCESS-FN with the result; ERROR-FN with a plist of `:code', `:message'
+and `:data'; TIMEOUT-FN with no argument, after TIMEOUT seconds, or else
+`duet-rpc-timeout'.  A failure that has no function becomes a message.
+
+PROGRESS-FN, if non-nil, is called with a plist of `:done', `:total' and
+`:message' whenever the method reports progress; PARAMS must then be a
+plist.
+
+Return an object that `duet-rpc-cancel' takes."
+  (let ((call (duet-rpc--send (duet-rpc--live-server) method params
+                              :buffer (current-buffer) :timeout timeout
+                              :success-fn (or success-fn #'ignore)
+                              :error-fn error-fn :timeout-fn timeout-fn
+                              :progress-fn progress-fn)))
+    (setf (duet-rpc--call-timer call)
+          (run-with-timer (duet-rpc--call-timeout call) nil
+                          #'duet-rpc--time-out call))
+    call))
+
+;;;###autoload
+(defun duet-rpc-notify (method &optional params)
+  "Tell the server METHOD with PARAMS, expecting no answer.
+METHOD and PARAMS are as in `duet-rpc-request'."
+  (let ((server (duet-rpc--live-server)))
+    (duet-rpc--sending server method
+      (jsonrpc-notify (duet-rpc--server-connection server)
+                      (duet-rpc--symbol method) params))))
+
+(defun duet-rpc-cancel (call)
+  "Cancel CALL, which `duet-rpc-async-request' returned.
+None of its functions is called any more."
+  (when (duet-rpc--end call '(cancelled))
+    (duet-rpc--tell-cancelled call)))
+
+(defun duet-rpc-error-code (err)
+  "Return the JSON-RPC code of ERR, a `duet-rpc-error', or nil."
+  (nth 2 err))
+
+(defun duet-rpc-error-data (err)
+  "Return what the server added to ERR, a `duet-rpc-error'."
+  (nth 3 err))
+
+
+;;; Starting and stopping
+
+;;;###autoload
+(defun duet-rpc-start ()
+  "Start the daemon of this buffer's host, unless it is running.
+There is no need to: every call does it."
+  (interactive)
+  (let ((server (duet-rpc--server)))
+    (duet-rpc--for-person
+      (if (memq (duet-rpc--server-state server) '(starting ready))
+          (message "duet-rpc runs already; M-x duet-rpc-restart starts it anew")
+        (setf (duet-rpc--server-deaths server) 0)
+        (duet-rpc--launch server)))))
+
+(defun duet-rpc-stop ()
+  "Stop the daemon of this buffer's host.
+Ask it to leave; after two seconds, kill it."
+  (interactive)
+  (let* ((server (duet-rpc--server))
+         (process (duet-rpc--server-process server)))
+    (duet-rpc--cancel-timer server)
+    (if (not (duet-rpc--alive-p server))
+        (duet-rpc--set-state server 'stopped)
+      (duet-rpc--set-state server 'stopping)
+      (unwind-protect
+          (progn
+            (ignore-errors
+              (duet-rpc--send server "shutdown" nil)
+              (process-send-eof process))
+            (let ((end (+ (float-time) 2)))
+              (while (and (process-live-p process) (< (float-time) end))
+                (accept-process-output process 0.05))))
+        (delete-process process)))
+    (when (called-interactively-p 'any)
+      (message "duet-rpc has stopped"))))
+
+(defun duet-rpc-restart ()
+  "Stop the daemon of this buffer's host and start it again."
+  (interactive)
+  (duet-rpc-stop)
+  (duet-rpc-start))
+
+(defun duet-rpc-status ()
+  "Say how the daemon of this buffer's host is, and return it as a symbol.
+It is one of `stopped', `starting', `ready', `stopping', `waiting' (for
+a restart after a crash) and `failed'."
+  (interactive)
+  (let* ((server (duet-rpc--server))
+         (state (duet-rpc--server-state server))
+         (busy (hash-table-count (duet-rpc--server-calls server))))
+    (when (called-interactively-p 'any)
+      (message
+       "%s: %s" (duet-rpc--server-name server)
+       (pcase state
+         ('stopped "not running; the next call starts it")
+         ((or 'waiting 'failed) (duet-rpc--server-why server))
+         (_ (format "%s, version %s, process %s, %s pending"
+                    state (or (duet-rpc--server-version server) "unknown")
+                    (process-id (duet-rpc--server-process server))
+                    (if (= busy 1) "1 call" (format "%d calls" busy)))))))
+    state))
+
+(defun duet-rpc-version ()
+  "Show the daemon's version and return it."
+  (interactive)
+  (duet-rpc--for-person
+    (let ((version (plist-get (duet-rpc-request "version") :version)))
+      (when (called-interactively-p 'any)
+        (message "duet-rpc %s (duet-rpc.el %s)" version duet-rpc--version))
+      version)))
+
+
+;;; Calling by hand
+
+(defvar duet-rpc-method-history nil
+  "The methods called by hand.")
+
+(defvar duet-rpc-value-history nil
+  "The parameters typed by hand.")
+
+(defvar duet-rpc--last-call nil
+  "The arguments of the last `duet-rpc-call'.")
+
+;;;###autoload
+(defun duet-rpc-call (method params &optional how)
+  "Call METHOD with PARAMS and show the result in a buffer.
+Interactively, ask for the method and for each of its parameters.
+With a prefix argument, insert the result at point, or in place of the
+region if that is active.
+
+From Lisp, HOW is nil, `insert', `replace', `message' or a function
+that takes the result."
+  (interactive
+   (duet-rpc--for-person
+     (let* ((description (duet-rpc--read-method "Call: "))
+            (params (duet-rpc--read-params description)))
+       (list (plist-get description :name) params
+             (and current-prefix-arg (if (use-region-p) 'replace 'insert))))))
+  (setq duet-rpc--last-call (list method params how))
+  (duet-rpc--for-person
+    (duet-rpc--call-and-use
+     method params how
+     (and (eq how 'replace) (cons (region-beginning) (region-end))))))
+
+(defun duet-rpc-call-again ()
+  "Repeat the last `duet-rpc-call' with the same parameters."
+  (interactive)
+  (unless duet-rpc--last-call
+    (user-error "Nothing to repeat yet; begin with M-x duet-rpc-call"))
+  (apply #'duet-rpc-call duet-rpc--last-call))
+
+(defun duet-rpc--call-and-use (method params how bounds)
+  "Call METHOD with PARAMS; use the result in the way HOW.
+BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
+  (when (memq how '(insert replace))
+    (barf-if-buffer-read-only))
+  (let ((result (duet-rpc--request-and-report method params)))
+    (pcase how
+      ('message (message "%s" (duet-rpc--text result)))
+      ((or 'insert 'replace)
+       (when bounds
+         (delete-region (car bounds) (cdr bounds))
+         (goto-char (car bounds)))
+       (insert (duet-rpc--text result t)))
+      ((or 'nil 'buffer) (duet-rpc--show result method))
+      (_ (funcall how result)))))
+
+(defun duet-rpc--request-and-report (method params)
+  "Call METHOD with PARAMS; show its progress in the echo area."
+  (let* ((server (duet-rpc--live-server))
+         (reporter nil)
+         (report
+          (lambda (value)
+            (let ((total (plist-get value :total)))
+              (setq total (and (numberp total) (> total 0) total))
+              (unless reporter
+                (setq reporter (make-progress-reporter (format "%s..." method)
+                                                       (and total 0) total)))
+              (progress-reporter-update reporter (and total (plist-get value :done))
+                                        (plist-get value :message))))))
+    (prog1 (duet-rpc--request
+            method params
+            ;; Another server might take the token for a parameter.
+            :progress-fn (and (or (eq (duet-rpc--server-state server) 'starting)
+                                  (duet-rpc--ours-p server))
+                              report))
+      (when reporter (progress-reporter-done reporter)))))
+
+(defun duet-rpc--text (value &optional pretty)
+  "Return VALUE as text: a string as it is, all else as JSON.
+PRETTY means with line breaks."
+  (if (stringp value) value (duet-rpc--json value pretty)))
+
+(defun duet-rpc--json (value pretty)
+  "Return VALUE as JSON; PRETTY means with line breaks, unless it is huge."
+  (let* ((json (json-serialize value :null-object nil :false-object :json-false))
+         (text (if (multibyte-string-p json) json (decode-coding-string json 'utf-8))))
+    (if (or (not pretty) (> (length text) 500000))
+        text
+      (with-temp-buffer
+        (insert text)
+        (json-pretty-print-buffer)
+        (buffer-string)))))
+
+(defun duet-rpc--show (result method)
+  "Show RESULT, the answer of METHOD, in a buffer."
+  (let ((directory default-directory))
+    (with-current-buffer (get-buffer-create "*duet-rpc result*")
+      (erase-buffer)
+      (insert (duet-rpc--json result t) "\n")
+      (goto-char (point-min))
+      (unless (derived-mode-p 'js-mode 'js-json-mode 'js-base-mode)
+        (if (fboundp 'js-json-mode) (js-json-mode) (js-mode)))
+      (setq default-directory directory
+            header-line-format (format " Result of %s" method))
+      (set-buffer-modified-p nil)
+      (display-buffer (current-buffer)))))
+
+
+;;; What the server says of its methods
+
+;; A description is a plist in OpenRPC's form: `:name', `:summary',
+;; `:description', `:params' (a vector), `:result', `:x-source'.
+
+(defun duet-rpc--methods ()
+  "Return the descriptions of all methods, or nil if the server has none."
+  (or (append (plist-get (duet-rpc--ask "rpc.discover") :methods) nil)
+      (let ((summaries (append (duet-rpc--ask "listMethods") nil)))
+        (mapcar (lambda (method)
+                  (list :name (plist-get method :name)
+                        :summary (plist-get
+                                  (cl-find (plist-get method :name) summaries
+                                           :test #'equal
+                                           :key (lambda (each) (plist-get each :name)))
+                                  :description)
+                        :params (vconcat (mapcar #'duet-rpc--parse-signature
+                                                 (plist-get method :params)))
+                        :result (list :schema (list :type (plist-get method :returns)))))
+                (duet-rpc--ask "describeMethods")))))
+
+(defun duet-rpc--ask (method)
+  "Return the result of METHOD, or nil if the server refuses it."
+  (condition-case err
+      (duet-rpc-request method)
+    (duet-rpc-error
+     (unless (and (duet-rpc-error-code err) (< (duet-rpc-error-code err) -1))
+       (signal (car err) (cdr err))))))
+
+(defun duet-rpc--parse-signature (text)
+  "Make a parameter's description of TEXT, such as \"level: string\"."
+  (string-match "\\`\\([^:=]*\\)\\(?::\\([^=]*\\)\\)?\\(=\\)?" text)
+  (list :name (string-trim (match-string 1 text))
+        :required (if (match-string 3 text) :json-false t)
+        :schema (list :type (string-trim (or (match-string 2 text) "any")))))
+
+(defun duet-rpc--find-description (name)
+  "Return the description of the method NAME, or nil."
+  (cl-find name (duet-rpc--methods)
+           :test #'equal :key (lambda (each) (plist-get each :name))))
+
+(defun duet-rpc--signature (description)
+  "Return the parameters in DESCRIPTION, for a person."
+  (mapconcat (lambda (param)
+               (format (if (duet-rpc--required-p param) "%s" "[%s]")
+                       (plist-get param :name)))
+             (plist-get description :params) " "))
+
+(defun duet-rpc--required-p (param)
+  "Return non-nil if PARAM must be given."
+  (eq t (plist-get param :required)))
+
+(defun duet-rpc--schema (schema)
+  "Return SCHEMA without the null that it may allow."
+  (let ((null-p (lambda (each) (member each '("null" (:type "null")))))
+        (type (plist-get schema :type))
+        (any (or (plist-get schema :anyOf) (plist-get schema :oneOf))))
+    (cond
+     ((vectorp type)
+      (let ((types (cl-remove-if null-p type)))
+        `(:type ,(and (= 1 (length types)) (aref types 0)) ,@schema)))
+     (any
+      (let ((schemas (cl-remove-if null-p any)))
+        (if (= 1 (length schemas)) (append (aref schemas 0) schema) schema)))
+     (t schema))))
+
+(defun duet-rpc--type (schema)
+  "Name the type in SCHEMA, for a person."
+  (let* ((schema (duet-rpc--schema schema))
+         (choices (plist-get schema :enum)))
+    (cond
+     (choices (mapconcat #'duet-rpc--text choices "|"))
+     ((stringp (plist-get schema :type)) (plist-get schema :type))
+     (t "any"))))
+
+
+;;; Asking a person
+
+(defun duet-rpc--read-method (prompt)
+  "Ask with PROMPT for a method; return its description.
+Its parameters are `unknown' if the server does not describe it."
+  (let* ((methods (duet-rpc--methods))
+         (names (mapcar (lambda (each) (plist-get each :name)) methods))
+         (width (+ 2 (apply #'max 0 (mapcar #'length names))))
+         (find (lambda (name)
+                 (cl-find name methods :test #'equal
+                          :key (lambda (each) (plist-get each :name)))))
+         (annotate
+          (lambda (name)
+            (when-let ((method (funcall find name)))
+              (let ((signature (duet-rpc--signature method)))
+                (concat (propertize " " 'display `(space :align-to ,width))
+                        (plist-get method :summary)
+                        (unless (equal signature "") (format " (%s)" signature)))))))
+         (name
+          (completing-read
+           prompt
+           (lambda (string predicate action)
+             (if (eq action 'metadata)
+                 `(metadata (category . duet-rpc-method)
+                            (annotation-function . ,annotate))
+               (complete-with-action action names string predicate)))
+           nil (and methods 'confirm) nil 'duet-rpc-method-history)))
+    (when (equal name "")
+      (user-error "No method given"))
+    (or (funcall find name)
+        (list :name name :params 'unknown))))
+
+(defun duet-rpc--read-params (description)
+  "Ask for the parameters in DESCRIPTION; return them as a plist."
+  (let ((params (plist-get description :params))
+        (offered nil)
+        (plist nil))
+    (if (eq params 'unknown)
+        (let ((value (duet-rpc--read-checked
+                      (format "Parameters of %s (JSON object or array): "
+                              (plist-get description :name))
+                      nil
+                      (lambda (text)
+                        (let ((value (duet-rpc--parse-json text)))
+                          (if (or (listp value) (vectorp value))
+                              value
+                            (error "Not an object or an array")))))))
+          (unless (eq value 'omit) value))
+      (mapc (lambda (param)
+              (let* ((text-p (equal (duet-rpc--type (plist-get param :schema)) "string"))
+                     (value (duet-rpc--read-param param (and text-p (not offered)))))
+                (when text-p (setq offered t))
+                (unless (eq value 'omit)
+                  (setq plist `(,@plist ,(duet-rpc--key (plist-get param :name))
+                                        ,value)))))
+            params)
+      plist)))
+
+(defun duet-rpc--key (name)
+  "Return NAME as the keyword of a plist."
+  (intern (concat ":" name)))
+
+(defun duet-rpc--read-param (param &optional offer)
+  "Ask for the value of PARAM; return `omit' if it is left out.
+OFFER means to offer the region and the buffer for it."
+  (let* ((schema (duet-rpc--schema (plist-get param :schema)))
+         (required (duet-rpc--required-p param))
+         (type (duet-rpc--type schema))
+         (choices (plist-get schema :enum))
+         (prompt (concat (plist-get param :name) " (" (if choices "choice" type)
+                         (cond (required "")
+                               ((plist-member schema :default)
+                                (format ", default %s"
+                                        (duet-rpc--text (plist-get schema :default))))
+                               (t ", optional")))))
+    (cond
+     (choices (duet-rpc--read-choice (concat prompt "): ") choices required))
+     ((and (equal type "boolean") required)
+      (if (y-or-n-p (concat (plist-get param :name) "? ")) t :json-false))
+     ((equal type "boolean")
+      (duet-rpc--read-choice (concat prompt "): ") [t :json-false] nil))
+     ((member type '("integer" "number"))
+      (duet-rpc--read-checked
+       (concat prompt "): ") required
+       (lambda (text) (duet-rpc--check-number (duet-rpc--parse-json text) schema))))
+     ((equal type "string") (duet-rpc--read-text prompt required offer))
+     (t (duet-rpc--read-checked (concat prompt ", as JSON): ") required
+                                #'duet-rpc--parse-json)))))
+
+(defun duet-rpc--read-choice (prompt choices required)
+  "Ask with PROMPT for one of CHOICES; it may be omitted unless REQUIRED."
+  (let* ((alist (mapcar (lambda (each) (cons (duet-rpc--text each) each)) choices))
+         (name (completing-read prompt alist nil required nil 'duet-rpc-value-history
+                                (and required (caar alist)))))
+    (cond
+     ((assoc name alist) (cdr (assoc name alist)))
+     ((equal name "") 'omit)
+     (t (duet-rpc--read-choice prompt choices required)))))
+
+(defun duet-rpc--read-checked (prompt required parse)
+  "Ask with PROMPT until PARSE, called with the text, signals no error.
+Return what it returns, or `omit' for no text unless REQUIRED."
+  (let ((text nil) (value nil) (complaint ""))
+    (while (and complaint
+                (progn
+                  (setq text (read-string (concat complaint prompt) text
+                                          'duet-rpc-value-history))
+                  (or required (not (equal text "")))))
+      (condition-case err
+          (setq value (funcall parse text)
+                complaint nil)
+        (error (setq complaint (format "[%s] " (error-message-string err))))))
+    (if complaint 'omit value)))
+
+(defun duet-rpc--parse-json (text)
+  "Return the value of TEXT, which is JSON."
+  (condition-case nil
+      (json-parse-string text :object-type 'plist :null-object nil
+                         :false-object :json-false)
+    (error (error "Not JSON"))))
+
+(defun duet-rpc--check-number (value schema)
+  "Return VALUE if it is a number within SCHEMA; else signal an error."
+  (let ((least (plist-get schema :minimum))
+        (most (plist-get schema :maximum)))
+    (cond
+     ((not (numberp value)) (error "Not a number"))
+     ((and (equal (plist-get schema :type) "integer") (not (integerp value)))
+      (error "Not an integer"))
+     ((and least (< value least)) (error "Less than %s" least))
+     ((and most (> value most)) (error "More than %s" most))
+     (t value))))
+
+(defun duet-rpc--read-text (prompt required offer)
+  "Ask with PROMPT for a text; it may be omitted unless REQUIRED.
+OFFER means to offer the region and the buffer for it."
+  (let* ((buffer (current-buffer))
+         (region (and offer (use-region-p)
+                      (buffer-substring-no-properties (region-beginning) (region-end))))
+         (map (make-sparse-keymap))
+         (whole nil))
+    (set-keymap-parent map minibuffer-local-map)
+    (when offer
+      (define-key map (kbd "C-c C-b")
+                  (lambda ()
+                    (interactive)
+                    (setq whole (with-current-buffer buffer
+                                  (buffer-substring-no-properties
+                                   (point-min) (point-max))))
+                    (exit-minibuffer))))
+    (let ((text (read-from-minibuffer
+                 (concat prompt
+                         (and region "; RET takes the region")
+                         (and offer "; C-c C-b takes the buffer")
+                         "): ")
+                 nil map nil 'duet-rpc-value-history)))
+      (cond (whole)
+            ((not (equal text "")) text)
+            (region)
+            (required "")
+            (t 'omit)))))
+
+
+;;; Making commands and functions of methods
+
+;;;###autoload
+(defmacro duet-rpc-define-command (name method &rest args)
+  "Define NAME as a command for METHOD, a string.
+ARGS may begin with a docstring.  The rest are keywords:
+
+:params is a plist of what to send.  A value of `region', `buffer' or
+`symbol' (the one at point) stands for that text, `prompt' asks for it;
+anything else is sent as it is.
+
+:result says what to do with the answer: `message' (if left out),
+`insert', `replace' (the text that was sent), `buffer', or a function
+that takes it.
+
+    (duet-rpc-define-command my-upcase \"upcase\"
+      :params (:text region) :result replace)"
+  (declare (indent 2) (doc-string 3) (debug (symbolp stringp &rest sexp)))
+  (let* ((doc (if (stringp (car args))
+                  (pop args)
+                (format "Call the method `%s' of duet-rpc." method)))
+         (result (or (plist-get args :result) 'message)))
+    `(defun ,name ()
+       ,doc
+       (interactive)
+       (duet-rpc--run-command
+        ,method ',(plist-get args :params)
+        ,(if (memq result '(message insert replace buffer)) `',result result)))))
+
+(defun duet-rpc--run-command (method params how)
+  "Call METHOD with PARAMS and HOW of `duet-rpc-define-command'."
+  (duet-rpc--for-person
+    (let* ((bounds nil)
+           (sent
+            (cl-loop
+             for (key source) on params by #'cddr
+             for found = (pcase source
+                           ('region
+                            (if (use-region-p)
+                                (cons (region-beginning) (region-end))
+                              (user-error "Mark a region first")))
+                           ('buffer (cons (point-min) (point-max)))
+                           ('symbol
+                            (or (bounds-of-thing-at-point 'symbol)
+                                (user-error "There is no symbol at point"))))
+             for value = (cond
+                          (found
+                           (setq bounds found)
+                           (buffer-substring-no-properties (car found) (cdr found)))
+                          ((eq source 'prompt) (duet-rpc--prompt-for method key))
+                          (t source))
+             unless (eq value 'omit) append (list key value))))
+      (duet-rpc--call-and-use method sent how (and (eq how 'replace) bounds)))))
+
+(defun duet-rpc--prompt-for (method key)
+  "Ask for the parameter KEY of METHOD."
+  (let ((name (substring (symbol-name key) 1)))
+    (duet-rpc--read-param
+     (or (cl-find name (plist-get (duet-rpc--find-description method) :params)
+                  :test #'equal :key (lambda (each) (plist-get each :name)))
+         (list :name name :required t :schema '(:type "string"))))))
+
+(defun duet-rpc-generate-wrappers (file prefix)
+  "Write to FILE a function for each method that the server describes.
+Their names begin with PREFIX.  Load the file with `require'."
+  (interactive
+   (list (read-file-name "Write functions to: " nil nil nil "duet-methods.el")
+         (read-string "Prefix of their names: " "duet")))
+  (duet-rpc--for-person
+    (let ((methods (or (duet-rpc--methods)
+                       (user-error "The server does not describe its methods")))
+          (feature (file-name-base file))
+          (names nil))
+      (with-temp-buffer
+        (insert (format ";;; %s.el --- Methods of duet-rpc as functions  \
+-*- lexical-binding: t; -*-\n\n" feature)
+                ";;; Commentary:\n\n"
+                ";; Written by M-x duet-rpc-generate-wrappers.  Do not edit it;\n"
+                ";; write it again.\n\n"
+                ";;; Code:\n\n(require 'duet-rpc)\n")
+        (dolist (method methods)
+          (let ((name (concat prefix "-" (duet-rpc--lisp-name (plist-get method :name)))))
+            (while (member name names)
+              (setq name (concat name "-2")))
+            (push name names)
+            (insert "\n" (duet-rpc--wrapper name method))))
+        (insert (format "\n(provide '%s)\n;;; %s.el ends here\n" feature feature))
+        (let ((coding-system-for-write 'utf-8-unix))
+          (write-region nil nil file nil nil nil (called-interactively-p 'any))))
+      (message "Wrote %d functions to %s" (length names) file))))
+
+(defun duet-rpc--lisp-name (name)
+  "Return NAME, such as text.wordCount, as Lisp writes it: text-word-count."
+  (let ((case-fold-search nil))
+    (downcase
+     (string-trim
+      (replace-regexp-in-string
+       "[^[:alnum:]]+" "-"
+       (replace-regexp-in-string "\\([[:lower:][:digit:]]\\)\\([[:upper:]]\\)"
+                                 "\\1-\\2" name))
+      "-" "-"))))
+
+(defun duet-rpc--wrapper (name description)
+  "Return the text of a function NAME for the method in DESCRIPTION."
+  (let* ((params (append (plist-get description :params) nil))
+         (params (append (cl-remove-if-not #'duet-rpc--required-p params)
+                         (cl-remove-if #'duet-rpc--required-p params)))
+         (argument (lambda (param)
+                     (let ((symbol (duet-rpc--lisp-name (plist-get param :name))))
+                       (if (member symbol '("t" "nil" "")) (concat "the-" symbol) symbol))))
+         (optional nil)
+         (arguments
+          (mapconcat (lambda (param)
+                       (concat (unless (or optional (duet-rpc--required-p param))
+                                 (setq optional t)
+                                 "&optional ")
+                               (funcall argument param)))
+                     params " "))
+         (pair (lambda (param)
+                 (format "(list %S %s)" (duet-rpc--key (plist-get param :name))
+                         (funcall argument param))))
+         (pairs (mapcar (lambda (param)
+                          (if (duet-rpc--required-p param)
+                              (funcall pair param)
+                            (format "(and %s %s)" (funcall argument param)
+                                    (funcall pair param))))
+                        params)))
+    (format "(defun %s (%s)\n  %s\n  (duet-rpc-request %S%s))\n"
+            name arguments
+            (duet-rpc--wrapper-doc description argument)
+            (plist-get description :name)
+            (if pairs
+                (format "\n                    (append %s)"
+                        (string-join pairs "\n                            "))
+              ""))))
+
+(defun duet-rpc--wrapper-doc (description argument)
+  "Return a docstring, as Lisp source, for the method in DESCRIPTION.
+ARGUMENT returns the name of a parameter's argument."
+  (with-temp-buffer
+    (let ((fill-column 70))
+      (dolist (text
+               `(,(or (plist-get description :summary)
+                      (format "Call %s." (plist-get description :name)))
+                 ,(plist-get description :description)
+                 ,@(mapcar (lambda (param)
+                             (format "%s: %s%s"
+                                     (upcase (funcall argument param))
+                                     (duet-rpc--type (plist-get param :schema))
+                                     (if-let ((what (plist-get (plist-get param :schema)
+                                                               :description)))
+                                         (concat ", " what)
+                                       "")))
+                           (plist-get description :params))
+                 ,(format "Return: %s" (duet-rpc--type
+                                        (plist-get (plist-get description :result)
+                                                   :schema)))))
+        (when text
+          (let ((begin (point)))
+            (insert text "\n")
+            (fill-region begin (point))))))
+    (goto-char (point-min))
+    ;; Nothing in it is a key or a quotation to Emacs.
+    (while (re-search-forward "[\\`']" nil t)
+      (replace-match "\\\\=\\&"))
+    (let ((print-escape-newlines nil))
+      (prin1-to-string (string-trim (buffer-string))))))
+
+
+;;; Seeing
+
+(defvar duet-rpc-methods-mode-map
+  (let ((map (make-sparse-keymap)))
+    (define-key map (kbd "RET") #'duet-rpc-methods-call)
+    (define-key map "d" #'duet-rpc-methods-describe)
+    (define-key map "s" #'duet-rpc-methods-find-source)
+    map)
+  "The keys in the list of methods.")
+
+(define-derived-mode duet-rpc-methods-mode tabulated-list-mode "duet-rpc"
+  "A list of the server's methods.
+
+\\{duet-rpc-methods-mode-map}"
+  (setq tabulated-list-format [("Method" 24 t) ("Parameters" 24 t) ("What it does" 0 t)])
+  (tabulated-list-init-header)
+  (add-hook 'tabulated-list-revert-hook #'duet-rpc--list nil t))
+
+(defun duet-rpc--list ()
+  "Ask the server for its methods and put them in the list."
+  (setq tabulated-list-entries
+        (mapcar (lambda (method)
+                  (list method (vector (plist-get method :name)
+                                       (duet-rpc--signature method)
+                                       (or (plist-get method :summary) ""))))
+                (duet-rpc--for-person (duet-rpc--methods)))))
+
+;;;###autoload
+(defun duet-rpc-list-methods ()
+  "List the methods of this buffer's host.
+In the list, \\<duet-rpc-methods-mode-map>\\[duet-rpc-methods-call] calls \
+a method, \\[duet-rpc-methods-describe] describes it and
+\\[duet-rpc-methods-find-source] goes to its Python source."
+  (interactive)
+  (let ((directory default-directory)
+        (buffer (get-buffer-create "*duet-rpc methods*")))
+    (with-current-buffer buffer
+      (duet-rpc-methods-mode)
+      (setq default-directory directory)
+      (duet-rpc--list)
+      (tabulated-list-print))
+    (pop-to-buffer buffer)))
+
+(defun duet-rpc--method-at-point ()
+  "Return the description of the method in this line."
+  (or (tabulated-list-get-id) (user-error "There is no method in this line")))
+
+(defun duet-rpc-methods-call ()
+  "Call the method in this line."
+  (interactive nil duet-rpc-methods-mode)
+  (let ((method (duet-rpc--method-at-point)))
+    (duet-rpc-call (plist-get method :name) (duet-rpc--read-params method))))
+
+(defun duet-rpc-methods-describe ()
+  "Describe the method in this line."
+  (interactive nil duet-rpc-methods-mode)
+  (duet-rpc--describe (duet-rpc--method-at-point)))
+
+(defun duet-rpc-methods-find-source ()
+  "Go to the Python source of the method in this line."
+  (interactive nil duet-rpc-methods-mode)
+  (duet-rpc--find-source (duet-rpc--method-at-point)))
+
+;;;###autoload
+(defun duet-rpc-describe-method (name)
+  "Describe the method NAME."
+  (interactive (list (duet-rpc--for-person
+                       (plist-get (duet-rpc--read-method "Describe: ") :name))))
+  (duet-rpc--describe (or (duet-rpc--for-person (duet-rpc--find-description name))
+                          (user-error "The server does not describe %s" name))))
+
+(defun duet-rpc--describe (method)
+  "Show the description METHOD in the help buffer."
+  (let ((source (plist-get method :x-source))
+        (directory default-directory))
+    (help-setup-xref (list #'duet-rpc--describe method) nil)
+    (with-help-window (help-buffer)
+      (with-current-buffer standard-output
+        (setq default-directory directory)
+        (insert (propertize (plist-get method :name) 'face 'bold)
+                "\n\n" (or (plist-get method :summary) "") "\n")
+        (when (plist-get method :description)
+          (insert "\n" (plist-get method :description) "\n"))
+        (insert "\nParameters:\n")
+        (mapc (lambda (param)
+                (let ((schema (plist-get param :schema)))
+                  (insert (format "  %s: %s%s%s\n" (plist-get param :name)
+                                  (duet-rpc--type schema)
+                                  (cond ((duet-rpc--required-p param) "")
+                                        ((plist-member schema :default)
+                                         (format ", default %s"
+                                                 (duet-rpc--text
+                                                  (plist-get schema :default))))
+                                        (t ", optional"))
+                                  (if-let ((what (plist-get schema :description)))
+                                      (concat ".  " what)
+                                    "")))))
+              (plist-get method :params))
+        (when (= 0 (length (plist-get method :params)))
+          (insert "  none\n"))
+        (insert "\nResult: "
+                (duet-rpc--type (plist-get (plist-get method :result) :schema)) "\n")
+        (when source
+          (insert "\nSource: ")
+          (insert-text-button (format "%s:%s" (plist-get source :file)
+                                      (plist-get source :line))
+                              'action (lambda (_) (duet-rpc--find-source method)))
+          (insert "\n"))))))
+
+(defun duet-rpc--find-source (method)
+  "Go to the source of METHOD, a description."
+  (let* ((source (or (plist-get method :x-source)
+                     (user-error "The server does not say where %s is defined"
+                                 (plist-get method :name))))
+         (file (concat (file-remote-p default-directory) (plist-get source :file))))
+    (unless (file-readable-p file)
+      (user-error "%s is defined in %s, which cannot be read from here"
+                  (plist-get method :name) file))
+    (find-file-other-window file)
+    (goto-char (point-min))
+    (forward-line (1- (plist-get source :line)))))
+
+(defun duet-rpc-show-log ()
+  "Show what the daemon of this buffer's host has logged."
+  (interactive)
+  (pop-to-buffer (duet-rpc--log-buffer (duet-rpc--server)))
+  (goto-char (point-max)))
+
+(defun duet-rpc-set-log-level (level)
+  "Have the daemon log from LEVEL on: debug, info, warn or error."
+  (interactive (list (completing-read "Log level: " '("debug" "info" "warn" "error")
+                                      nil t)))
+  (duet-rpc--for-person
+    (duet-rpc-request "setLogLevel" (list :level level)))
+  (message "duet-rpc logs from %s on; M-x duet-rpc-show-log shows it" level))
+
+(defun duet-rpc--mode-line ()
+  "Return the state of this buffer's daemon, for the mode line."
+  (when-let ((server (gethash (or (file-remote-p default-directory) "")
+                              duet-rpc--servers)))
+    (let* ((state (duet-rpc--server-state server))
+           (busy (hash-table-count (duet-rpc--server-calls server)))
+           (text (if (and (eq state 'ready) (> busy 0))
+                     (format "busy %d" busy)
+                   (symbol-name state))))
+      (unless (eq state 'stopped)
+        (list " duet:"
+              (propertize text
+                          'face (if (memq state '(failed waiting)) 'error 'mode-line)
+                          'help-echo (or (duet-rpc--server-why server)
+                                         "The state of the duet-rpc daemon")))))))
+
+;;;###autoload
+(define-minor-mode duet-rpc-mode-line-mode
+  "Show the state of the daemon in the mode line.
+It is starting, ready, busy with a number of calls, stopping, waiting
+for a restart, or failed."
+  :global t
+  (setq mode-line-misc-info
+        (remove '(:eval (duet-rpc--mode-line)) mode-line-misc-info))
+  (when duet-rpc-mode-line-mode
+    (push '(:eval (duet-rpc--mode-line)) mode-line-misc-info))
+  (force-mode-line-update t))
+
+;;;###autoload
+(defun duet-rpc-menu ()
+  "Show a menu of all commands."
+  (interactive)
+  (unless (require 'transient nil t)
+    (user-error "There is no transient.el; all commands begin with M-x duet-rpc-"))
+  (unless (fboundp 'duet-rpc--menu)
+    ;; Not at the top level, because transient.el takes long to load.
+    (transient-define-prefix duet-rpc--menu ()
+      "All commands of duet-rpc."
+      [["Call"
+        ("c" "a method" duet-rpc-call)
+        ("a" "the same again" duet-rpc-call-again)]
+       ["Methods"
+        ("l" "list" duet-rpc-list-methods)
+        ("d" "describe" duet-rpc-describe-method)
+        ("w" "write functions" duet-rpc-generate-wrappers)]
+       ["Daemon"
+        ("s" "start" duet-rpc-start)
+        ("r" "restart" duet-rpc-restart)
+        ("q" "stop" duet-rpc-stop)
+        ("i" "status" duet-rpc-status)]
+       ["Trouble"
+        ("o" "show log" duet-rpc-show-log)
+        ("v" "set log level" duet-rpc-set-log-level)
+        ("D" "doctor" duet-rpc-doctor)]]))
+  (call-interactively 'duet-rpc--menu))
+
+
+;;; The doctor
+
+;;;###autoload
+(defun duet-rpc-doctor ()
+  "Show all that a bug report needs, in one buffer.
+What takes time is filled in when it is known."
+  (interactive)
+  (let* ((server (duet-rpc--server))
+         (host (duet-rpc--server-host server))
+         (directory default-directory)
+         (buffer (get-buffer-create "*duet-rpc doctor*")))
+    (with-current-buffer buffer
+      (special-mode)
+      (setq default-directory directory)
+      (let ((inhibit-read-only t))
+        (erase-buffer)
+        (insert "duet-rpc doctor, " (format-time-string "%F %T") "\n\n")
+        (dolist (label '("Emacs" "jsonrpc.el" "duet-rpc.el" "Program" "Python"
+                         "Host" "Daemon" "Ping" "Methods" "Options" "Last stderr"))
+          (insert (format "%-12s ...\n" label))))
+      (duet-rpc--fill "Emacs" "%s on %s" emacs-version system-configuration)
+      (duet-rpc--fill "jsonrpc.el" "%s, %s" (duet-rpc--jsonrpc-version)
+                      (abbreviate-file-name (or (locate-library "jsonrpc") "")))
+      (duet-rpc--fill "duet-rpc.el" "%s, %s" duet-rpc--version
+                      (abbreviate-file-name (or duet-rpc--file "unknown")))
+      (duet-rpc--fill "Program" "%s"
+                      (condition-case err
+                          (abbreviate-file-name (string-join (duet-rpc--command "") " "))
+                        (duet-rpc-error (cadr err))))
+      (duet-rpc--fill "Host" "%s" (if (equal host "") "this machine" host))
+      (duet-rpc--fill "Options" "%s" (duet-rpc--changed-options))
+      (duet-rpc--examine-python)
+      (condition-case err
+          (progn
+            ;; Reaching another host may take long or ask for a password.
+            (unless (or (equal host "") (duet-rpc--alive-p server))
+              (signal 'duet-rpc-error '("not running; call a method first")))
+            (duet-rpc--live-server)
+            (duet-rpc--examine server))
+        (duet-rpc-error (duet-rpc--report-failure server (cadr err)))))
+    (pop-to-buffer buffer)))
+
+(defun duet-rpc--fill (label format &rest args)
+  "Write FORMAT with ARGS behind LABEL in the doctor's buffer."
+  (save-excursion
+    (goto-char (point-min))
+    (let ((inhibit-read-only t))
+      (when (re-search-forward (format "^%s +\\(.*\\(?:\n  .*\\)*\\)" (regexp-quote label))
+                               nil t)
+        (replace-match (replace-regexp-in-string
+                        "\n" (concat "\n" (make-string 13 ?\s))
+                        (string-trim (apply #'format format args)))
+                       t t nil 1)))))
+
+(defun duet-rpc--jsonrpc-version ()
+  "Return the version of jsonrpc.el, or \"unknown\"."
+  (or (ignore-errors
+        (with-temp-buffer
+          (let ((inhibit-message t) (message-log-max nil))
+            (insert-file-contents (find-library-name "jsonrpc")))
+          (lm-header "version")))
+      "unknown"))
+
+(defun duet-rpc--changed-options ()
+  "Return the options that are not as they came, a line each."
+  (let (lines)
+    (mapatoms
+     (lambda (symbol)
+       (when (and (string-prefix-p "duet-rpc-" (symbol-name symbol))
+                  (custom-variable-p symbol)
+                  (not (equal (symbol-value symbol)
+                              (eval (car (get symbol 'standard-value)) t))))
+         (push (format "%s: %S" symbol (symbol-value symbol)) lines))))
+    (if lines (string-join (sort lines #'string<) "\n") "all as they came")))
+
+(defun duet-rpc--examine-python ()
+  "Find out the version of Python."
+  (let ((buffer (current-buffer))
+        (default-directory temporary-file-directory)
+        (output ""))
+    (condition-case err
+        (make-process
+         :name "duet-rpc python" :command (list duet-rpc-python "--version")
+         :noquery t :connection-type 'pipe
+         :filter (lambda (_ text) (setq output (concat output text)))
+         :sentinel (lambda (process _)
+                     (when (and (buffer-live-p buffer) (not (process-live-p process)))
+                       (with-current-buffer buffer
+                         (duet-rpc--fill "Python" "%s, %s" (string-trim output)
+                                         (executable-find duet-rpc-python))))))
+      (error (duet-rpc--fill "Python" "%s" (error-message-string err))))))
+
+(defun duet-rpc--examine (server)
+  "Find out how SERVER is; fill that in."
+  (let ((fail (lambda (&optional err)
+                (duet-rpc--report-failure
+                 server (or (plist-get err :message) "no answer")))))
+    (duet-rpc--fill "Daemon" "starting")
+    (duet-rpc-async-request
+     "version" nil :error-fn fail :timeout-fn fail
+     :success-fn
+     (lambda (_)
+       (duet-rpc--fill
+        "Daemon" "%s, version %s, protocol %s, process %s, up %d s"
+        (duet-rpc--server-state server)
+        (or (duet-rpc--server-version server) "unknown")
+        (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
+        (process-id (duet-rpc--server-process server))
+        (- (float-time) (duet-rpc--server-born server)))
+       (let ((begin (float-time)))
+         (duet-rpc-async-request
+          "version" nil :error-fn fail :timeout-fn fail
+          :success-fn
+          (lambda (_)
+            (duet-rpc--fill "Ping" "%.1f ms" (* 1000 (- (float-time) begin)))
+            ;; What it wrote at its start may come a little later.
+            (run-with-timer 0.3 nil
+                            (lambda (buffer)
+                              (when (buffer-live-p buffer)
+                                (with-current-buffer buffer
+                                  (duet-rpc--report-stderr server))))
+                            (current-buffer)))))))
+    (duet-rpc-async-request
+     "listMethods" nil :timeout-fn #'ignore
+     :error-fn (lambda (err) (duet-rpc--fill "Methods" "%s" (plist-get err :message)))
+     :success-fn (lambda (methods)
+                   (duet-rpc--fill
+                    "Methods" "%d: %s" (length methods)
+                    (mapconcat (lambda (each) (plist-get each :name)) methods " "))))))
+
+(defun duet-rpc--report-stderr (server)
+  "Fill in the last lines of SERVER's log."
+  (let ((tail (duet-rpc--log-tail server 10)))
+    (duet-rpc--fill "Last stderr" "%s" (if (equal tail "") "none" tail))))
+
+(defun duet-rpc--report-failure (server why)
+  "Fill in that SERVER does not answer because of WHY."
+  (duet-rpc--fill "Daemon" "%s: %s" (duet-rpc--server-state server) why)
+  (duet-rpc--fill "Ping" "none")
+  (duet-rpc--fill "Methods" "unknown")
+  (duet-rpc--report-stderr server))
+
+
+;;; Calls, from the sending to the end
+
+(defvar duet-rpc--last-token 0
+  "The token of the last call; it tells calls apart, whatever their server.")
+
+(defvar duet-rpc--sent-id nil
+  "The id of the request being sent.")
+
+(defvar duet-rpc--queue nil
+  "Functions to call, the oldest first.")
+
+(defclass duet-rpc--connection (jsonrpc-process-connection) ()
+  :documentation "A jsonrpc.el connection that tells the ids it gives.")
+
+(cl-defmethod jsonrpc-connection-send ((connection duet-rpc--connection)
+                                       &rest args)
+  "Send ARGS over CONNECTION; note the id, and leave out nil params.
+Without this, jsonrpc.el would send them as null."
+  (setq duet-rpc--sent-id (plist-get args :id))
+  (apply #'cl-call-next-method connection
+         (if (plist-get args :params)
+             args
+           (cl-loop for (key value) on args by #'cddr
+                    unless (eq key :params) append (list key value)))))
+
+(defun duet-rpc--symbol (method)
+  "Return METHOD as the symbol that jsonrpc.el wants."
+  (if (stringp method) (intern method) method))
+
+(defun duet-rpc--send (server method params &rest slots)
+  "Send a request for METHOD with PARAMS to SERVER; return the call.
+SLOTS are more slots of the call."
+  (let* ((token (cl-incf duet-rpc--last-token))
+         (call (apply #'duet-rpc--make-call
+                      :server server :method method :token token slots))
+         (calls (duet-rpc--server-calls server))
+         (duet-rpc--sent-id nil))
+    (unless (duet-rpc--call-timeout call)
+      (setf (duet-rpc--call-timeout call) duet-rpc-timeout))
+    (when (and (duet-rpc--call-progress-fn call) (listp params))
+      (setq params `(,@params :_meta (:progressToken ,token))))
+    (puthash token call calls)
+    (unwind-protect
+        (duet-rpc--sending server method
+          ;; No timeout here: progress puts it off, which jsonrpc.el
+          ;; knows nothing of.
+          (jsonrpc-async-request
+           (duet-rpc--server-connection server) (duet-rpc--symbol method) params
+           :success-fn (lambda (result) (duet-rpc--end call (list 'result result)))
+           :error-fn (lambda (err) (duet-rpc--end call (list 'error err)))
+           :timeout-fn #'ignore :timeout nil)
+          (setf (duet-rpc--call-id call) duet-rpc--sent-id))
+      (unless (duet-rpc--call-id call)
+        (remhash token calls)))
+    (force-mode-line-update t)
+    call))
+
+(defun duet-rpc--cannot-send (server method err)
+  "Signal that METHOD was not sent to SERVER because of ERR."
+  (unless (duet-rpc--alive-p server)
+    (setq err (list 'error (or (duet-rpc--server-why server) "the daemon has ended"))))
+  (signal 'duet-rpc-error
+          (list (format "%s: cannot be sent: %s" method (error-message-string err)))))
+
+(cl-defun duet-rpc--request (method params &key timeout progress-fn)
+  "Call METHOD with PARAMS and TIMEOUT, as `duet-rpc-request' does.
+PROGRESS-FN is as in `duet-rpc-async-request'."
+  (let* ((call (duet-rpc--send (duet-rpc--live-server) method params
+                               :buffer (current-buffer) :timeout timeout
+                               :progress-fn progress-fn)))
+    (duet-rpc--wait call)
+    (pcase (duet-rpc--call-outcome call)
+      (`(result ,result) result)
+      (`(error ,err)
+       (signal 'duet-rpc-error
+               `(,(duet-rpc--error-text method err) ,(plist-get err :code)
+                 ,@(when-let ((data (plist-get err :data))) (list data)))))
+      (`(timeout ,text) (signal 'duet-rpc-timeout (list text))))))
+
+(defun duet-rpc--wait (call)
+  "Wait until CALL has ended; cancel it if that is interrupted."
+  (let ((process (duet-rpc--server-process (duet-rpc--call-server call))))
+    (setf (duet-rpc--call-timer call)
+          (+ (float-time) (duet-rpc--call-timeout call)))
+    (unwind-protect
+        (while (progn
+                 ;; Short, because the answer may be read inside a timer
+                 ;; that runs in here.
+                 (accept-process-output (and (process-live-p process) process) 0.1)
+                 (not (duet-rpc--call-outcome call)))
+          (when (> (float-time) (duet-rpc--call-timer call))
+            (duet-rpc--time-out call)))
+      (duet-rpc-cancel call))))
+
+(defun duet-rpc--end (call outcome)
+  "End CALL with OUTCOME and return t; return nil if it has ended already."
+  (unless (duet-rpc--call-outcome call)
+    (setf (duet-rpc--call-outcome call) outcome)
+    (remhash (duet-rpc--call-token call)
+             (duet-rpc--server-calls (duet-rpc--call-server call)))
+    (when (timerp (duet-rpc--call-timer call))
+      (cancel-timer (duet-rpc--call-timer call)))
+    (when (duet-rpc--call-success-fn call) ; else somebody waits for it
+      (pcase outcome
+        (`(result ,result)
+         (duet-rpc--call-back call (duet-rpc--call-success-fn call) result))
+        (`(error ,err)
+         (duet-rpc--call-back
+          call (or (duet-rpc--call-error-fn call)
+                   (lambda (err)
+                     (message "duet-rpc: %s"
+                              (duet-rpc--error-text
+                               (duet-rpc--call-method call) err))))
+          err))
+        (`(timeout ,text)
+         (duet-rpc--call-back
+          call (or (duet-rpc--call-timeout-fn call)
+                   (lambda () (message "duet-rpc: %s" text)))))))
+    (force-mode-line-update t)
+    t))
+
+(defun duet-rpc--call-back (call function &rest args)
+  "Have FUNCTION called with ARGS in the buffer of CALL, soon.
+Not now, because this may be a process filter, in which FUNCTION could
+not wait for another answer.  The buffer t means now, and any buffer."
+  (let ((buffer (duet-rpc--call-buffer call)))
+    (if (eq buffer t)
+        (apply function args)
+      (duet-rpc--soon
+       (lambda ()
+         (when (buffer-live-p buffer)
+           (with-current-buffer buffer
+             (condition-case-unless-debug err
+                 (apply function args)
+               (error
+                (message "duet-rpc: the function called after %s failed: %s"
+                         (duet-rpc--call-method call)
+                         (error-message-string err)))))))))))
+
+(defun duet-rpc--soon (function)
+  "Call FUNCTION from the top level, after all that were queued before."
+  (setq duet-rpc--queue (nconc duet-rpc--queue (list function)))
+  (run-at-time 0 nil (lambda () (funcall (or (pop duet-rpc--queue) #'ignore)))))
+
+(defun duet-rpc--tell-cancelled (call)
+  "Tell the server that nobody waits for CALL any more."
+  (let ((server (duet-rpc--call-server call)))
+    (when (duet-rpc--alive-p server)
+      (ignore-errors
+        (jsonrpc-notify (duet-rpc--server-connection server)
+                        '$/cancelRequest (list :id (duet-rpc--call-id call)))))))
+
+(defun duet-rpc--time-out (call)
+  "End CALL because its time is up."
+  (let* ((server (duet-rpc--call-server call))
+         (connection (duet-rpc--server-connection server))
+         (text (format "%s: no answer within %s s"
+                       (duet-rpc--call-method call) (duet-rpc--call-timeout call)))
+         (last (jsonrpc-last-error connection))
+         (stuck (duet-rpc--resynchronize server)))
+    (when (duet-rpc--end
+           call
+           (list 'timeout
+                 (concat text
+                         (and stuck (concat "; " stuck))
+                         (and last (format "; the server's last error was: %s"
+                                           (plist-get last :message))))))
+      (duet-rpc--tell-cancelled call))))
+
+(defun duet-rpc--error-text (method err)
+  "Describe ERR, the error object that METHOD was answered with."
+  (let ((data (plist-get err :data)))
+    (concat (format "%s: %s" method (plist-get err :message))
+            (and (listp data) (plist-get data :param)
+                 (format "; %s: expected %s, got %s" (plist-get data :param)
+                         (plist-get data :expected) (plist-get data :received))))))
+
+(defun duet-rpc--notified (server method params)
+  "Take the notification METHOD with PARAMS from SERVER."
+  (when (eq method '$/progress)
+    (when-let ((call (gethash (plist-get params :token)
+                              (duet-rpc--server-calls server))))
+      (let ((end (+ (float-time) (duet-rpc--call-timeout call))))
+        (if (timerp (duet-rpc--call-timer call))
+            (timer-set-time (duet-rpc--call-timer call) (seconds-to-time end))
+          (setf (duet-rpc--call-timer call) end)))
+      (when (duet-rpc--call-progress-fn call)
+        (duet-rpc--call-back call (duet-rpc--call-progress-fn call)
+                             (plist-get params :value))))))
+
+
+;;; The life of a daemon
+
+(defconst duet-rpc--short-life 10
+  "A daemon that dies within so many seconds had a short life.")
+
+(defconst duet-rpc--short-lives 5
+  "After so many short lives in a row a daemon is not started again.")
+
+(defun duet-rpc--server ()
+  "Return the server of the current buffer's host, running or not."
+  (let ((host (substring-no-properties (or (file-remote-p default-directory) ""))))
+    (or (gethash host duet-rpc--servers)
+        (puthash host
+                 (duet-rpc--make-server
+                  :host host
+                  :name (if (equal host "") "duet-rpc" (concat "duet-rpc " host)))
+                 duet-rpc--servers))))
+
+(defun duet-rpc--live-server ()
+  "Return the server of the current buffer's host, started if need be."
+  (let ((server (duet-rpc--server)))
+    (unless (duet-rpc--alive-p server)
+      (if (eq (duet-rpc--server-state server) 'failed)
+          (signal 'duet-rpc-error (list (duet-rpc--server-why server)))
+        (duet-rpc--launch server)))
+    server))
+
+(defun duet-rpc--alive-p (server)
+  "Return non-nil if SERVER's daemon lives."
+  (when-let ((process (duet-rpc--server-process server)))
+    (or (process-live-p process)
+        (progn
+          ;; It has just died; this runs the sentinel now,
+          (delete-process process)
+          ;; unless it died before it had one.
+          (duet-rpc--sentinel server #'ignore process nil)))))
+
+(defun duet-rpc--server-version (server)
+  "Return the version that SERVER gave, or nil."
+  (plist-get (plist-get (duet-rpc--server-info server) :serverInfo) :version))
+
+(defun duet-rpc--set-state (server state)
+  "Set SERVER's state to STATE, for all to see."
+  (setf (duet-rpc--server-state server) state)
+  (force-mode-line-update t))
+
+(defun duet-rpc--cancel-timer (server)
+  "Give up a restart of SERVER that is due."
+  (when (duet-rpc--server-timer server)
+    (cancel-timer (duet-rpc--server-timer server))
+    (setf (duet-rpc--server-timer server) nil)))
+
+(defun duet-rpc--launch (server)
+  "Start a daemon for SERVER."
+  (duet-rpc--cancel-timer server)
+  (let* ((host (duet-rpc--server-host server))
+         (name (duet-rpc--server-name server))
+         (home (concat host (file-local-name (or duet-rpc-directory "~/"))))
+         (directory (if (file-directory-p home) home (concat host "/")))
+         (command (duet-rpc--command host))
+         (process nil)
+         (remote-sentinel nil)
+         (start
+          (lambda ()
+            (let ((default-directory directory))
+              (setq process
+                    (make-process
+                     :name name :command command :connection-type 'pipe
+                     :coding 'utf-8-emacs-unix :noquery t :file-handler t
+                     ;; This name is what jsonrpc.el counts on.
+                     :stderr (get-buffer-create (format "*%s stderr*" name)))))
+            (unless (equal host "")
+              (setq remote-sentinel (process-sentinel process))
+              (duet-rpc--await-ready process))
+            process))
+         (connection
+          (condition-case err
+              (apply #'make-instance 'duet-rpc--connection
+                     :name name :process start
+                     :notification-dispatcher
+                     (lambda (_ method params)
+                       (duet-rpc--notified server method params))
+                     :request-dispatcher
+                     (lambda (_ method _params)
+                       (jsonrpc-error
+                        :code -32601
+                        :message (format "Method not found: %s" method)))
+                     (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config)
+                         `(:events-buffer-config
+                           (:size ,duet-rpc-events-size :format full))
+                       `(:events-buffer-scrollback-size ,duet-rpc-events-size)))
+            (file-error
+             (signal 'duet-rpc-error
+                     (list (format "Cannot start %s: %s.  Set `duet-rpc-python' \
+to the Python to use, or `duet-rpc-program' to the program"
+                                   (car command) (error-message-string err))))))))
+    (setf (duet-rpc--server-connection server) connection
+          (duet-rpc--server-process server) process
+          (duet-rpc--server-born server) (float-time)
+          (duet-rpc--server-info server) nil
+          (duet-rpc--server-why server) nil)
+    (duet-rpc--keep-log server (jsonrpc-stderr-buffer connection))
+    (duet-rpc--log server "started process %s: %s"
+                   (process-id process) (string-join command " "))
+    (add-function :around (process-filter process)
+                  (lambda (next process string)
+                    (duet-rpc--filter server next process string)))
+    (add-function :around (process-sentinel process)
+                  (lambda (next process event)
+                    (duet-rpc--sentinel server next process event)
+                    ;; jsonrpc.el has replaced TRAMP's, which cleans up.
+                    (when remote-sentinel
+                      (funcall remote-sentinel process event))))
+    (duet-rpc--set-state server 'starting)
+    (duet-rpc--send server "initialize" nil :buffer t
+                    :success-fn (lambda (info) (duet-rpc--greeted server info))
+                    :error-fn (lambda (_) (duet-rpc--greeted server nil)))))
+
+(defun duet-rpc--greeted (server info)
+  "Take INFO, what SERVER answered to `initialize', or nil.
+Any JSON-RPC server will do, but a duet-rpc must fit this library."
+  (when (eq (duet-rpc--server-state server) 'starting)
+    (setf (duet-rpc--server-info server) (and (listp info) info))
+    (duet-rpc--set-state server 'ready)
+    (when (duet-rpc--ours-p server)
+      (let ((protocol (plist-get info :protocolVersion))
+            (version (duet-rpc--server-version server))
+            (remedy "Take duet-rpc.pyz and duet-rpc.el from one release; \
+M-x duet-rpc-doctor shows where each of them lies"))
+        (if (not (equal protocol "2.0"))
+            (duet-rpc--give-up
+             server (format "The daemon speaks protocol %s, duet-rpc.el %s \
+speaks 2.0.  %s" protocol duet-rpc--version remedy))
+          (unless (equal (duet-rpc--minor version)
+                         (duet-rpc--minor duet-rpc--version))
+            (duet-rpc--soon
+             (lambda ()
+               (display-warning
+                'duet-rpc (format "The daemon is version %s, duet-rpc.el is %s.  %s"
+                                  version duet-rpc--version remedy))))))))))
+
+(defun duet-rpc--ours-p (server)
+  "Return non-nil if SERVER is known to be a duet-rpc."
+  (equal (plist-get (plist-get (duet-rpc--server-info server) :serverInfo) :name)
+         "duet-rpc"))
+
+(defun duet-rpc--minor (version)
+  "Return the part of VERSION that must be equal on both sides."
+  (and (stringp version)
+       (string-match "\\`[0-9]+\\.[0-9]+" version)
+       (match-string 0 version)))
+
+(defun duet-rpc--give-up (server why)
+  "End SERVER's daemon for good, because of WHY."
+  (let ((process (duet-rpc--server-process server)))
+    (setf (duet-rpc--server-why server) why)
+    (duet-rpc--set-state server 'failed)
+    (duet-rpc--end-all server why)
+    (duet-rpc--soon (lambda () (delete-process process)))))
+
+(defun duet-rpc--end-all (server why)
+  "End everything pending at SERVER with the error text WHY."
+  (dolist (call (hash-table-values (duet-rpc--server-calls server)))
+    (duet-rpc--end call `(error (:code -1 :message ,why)))))
+
+(defun duet-rpc--sentinel (server next process event)
+  "Take note if SERVER's PROCESS has died; hand EVENT on to NEXT."
+  (when (and (not (process-live-p process))
+             (eq process (duet-rpc--server-process server)))
+    (let* ((buffers (list (process-buffer process)
+                          (process-get process 'jsonrpc-stderr)))
+           (stderr (get-buffer-process (cadr buffers))))
+      ;; Its last words may still be on the way.
+      (while (and stderr (accept-process-output stderr 0.3 nil t)))
+      (setf (duet-rpc--server-process server) nil)
+      (duet-rpc--died server process)
+      (let ((inhibit-message t) (message-log-max nil))
+        (funcall next process event))
+      (mapc #'kill-buffer buffers)
+      nil)))
+
+(defun duet-rpc--died (server process)
+  "End everything pending at SERVER's dead PROCESS; see how to go on."
+  (let* ((name (duet-rpc--server-name server))
+         (code (process-exit-status process))
+         (signal (eq (process-status process) 'signal))
+         (how (cond (signal (format "was killed by signal %d" code))
+                    ((= code 256) "closed its input") ; so Emacs notes it
+                    ((= code 127) "was not found; is `duet-rpc-python' right")
+                    (t (format "exited with code %d" code))))
+         (tail (duet-rpc--log-tail server 5))
+         (words (if (equal tail "")
+                    ""
+                  (format ".  Its last words (M-x duet-rpc-show-log has more):\n%s"
+                          tail))))
+    (duet-rpc--log server "%s" how)
+    (cond
+     ((eq (duet-rpc--server-state server) 'failed)
+      (duet-rpc--end-all server (duet-rpc--server-why server)))
+     ((eq (duet-rpc--server-state server) 'stopping)
+      (duet-rpc--end-all server (format "%s was stopped before it answered" name))
+      (duet-rpc--set-state server 'stopped))
+     ((and (= code 0) (not signal))
+      (duet-rpc--end-all server (format "%s ended before it answered" name))
+      (duet-rpc--set-state server 'stopped))
+     (t
+      (duet-rpc--end-all server (format "%s %s before it answered%s" name how words))
+      (duet-rpc--crashed server how words)))))
+
+(defun duet-rpc--crashed (server how words)
+  "Start SERVER again in a while, or never.
+HOW says how it died, WORDS what it said last."
+  (let* ((name (duet-rpc--server-name server))
+         (short (< (- (float-time) (duet-rpc--server-born server))
+                   duet-rpc--short-life))
+         (deaths (setf (duet-rpc--server-deaths server)
+                       (if short (1+ (duet-rpc--server-deaths server)) 1)))
+         (delay (expt 2 (1- deaths))))
+    (setf (duet-rpc--server-why server)
+          (cond
+           ((>= deaths duet-rpc--short-lives)
+            (format "%s %s, %d times in a row, and is not started again; \
+once it is mended, M-x duet-rpc-restart%s" name how deaths words))
+           ;; A timer must not ask for a password.
+           ((not (equal (duet-rpc--server-host server) ""))
+            (format "%s %s; the next call starts it again%s" name how words))
+           (t (format "%s %s; it starts again in %d s%s" name how delay words))))
+    (message "%s" (duet-rpc--server-why server))
+    (cond
+     ((>= deaths duet-rpc--short-lives)
+      (duet-rpc--set-state server 'failed))
+     ((equal (duet-rpc--server-host server) "")
+      (duet-rpc--set-state server 'waiting)
+      (setf (duet-rpc--server-timer server)
+            (run-with-timer delay nil
+                            (lambda ()
+                              (condition-case err
+                                  (duet-rpc--launch server)
+                                (duet-rpc-error
+                                 (duet-rpc--set-state server 'stopped)
+                                 (message "%s" (cadr err))))))))
+     (t (duet-rpc--set-state server 'stopped)))))
+
+
+;;; Bytes from the daemon
+
+(defun duet-rpc--filter (server next process string)
+  "Give STRING from SERVER's PROCESS to NEXT, jsonrpc.el's filter.
+Skip stray output: jsonrpc.el looks for a header in 100 bytes only, and
+would wait behind more than that for ever."
+  (process-put process 'duet-rpc-heard (float-time))
+  (while string
+    (setq string
+          (condition-case err
+              (progn (funcall next process string)
+                     (and (duet-rpc--skip-junk server process) ""))
+            ;; It fails on a message with an unknown member, and
+            ;; version 1.0.14 then leaves those behind it unread.
+            (error
+             (duet-rpc--log server "jsonrpc.el failed on a message: %s"
+                            (error-message-string err))
+             (and (> (buffer-size (process-buffer process)) 0) ""))))))
+
+(defconst duet-rpc--header "Content-Length: *[0-9]+\r\n"
+  "What a message begins with.
+It cannot stand inside one: JSON has no bare carriage return in a string
+and no such word outside.")
+
+(defun duet-rpc--skip-junk (server process)
+  "Delete what stands before the next header in the output of PROCESS.
+Return non-nil, with a message, if there was something.  SERVER is the
+server."
+  (when (buffer-live-p (process-buffer process))
+    (with-current-buffer (process-buffer process)
+      ;; Point is behind the header while a message is read.
+      (when (and (bobp) (> (buffer-size) 100))
+        (let ((next (duet-rpc--next-header)))
+          (when (or next (> (buffer-size) 100000))
+            (message "duet-rpc: %s"
+                     (duet-rpc--drop server (or next (- (point-max) 100))))))))))
+
+(defun duet-rpc--next-header ()
+  "Return where the next header begins behind point, or nil."
+  (save-excursion
+    (unless (eobp) (forward-char 1))
+    (and (re-search-forward duet-rpc--header nil t) (match-beginning 0))))
+
+(defun duet-rpc--drop (server end)
+  "Delete the output of SERVER up to END and describe it."
+  (let ((bytes (buffer-substring-no-properties (point-min) end))
+        (inhibit-read-only t)
+        (print-escape-newlines t)
+        (print-escape-control-characters t))
+    (delete-region (point-min) end)
+    (goto-char (point-min))
+    (setf (slot-value (duet-rpc--server-connection server) '-expected-bytes) nil)
+    (let ((text (format "%d stray bytes on the server's stdout were skipped: %S"
+                        (string-bytes bytes)
+                        (truncate-string-to-width bytes 200 nil nil "..."))))
+      (duet-rpc--log server "%s" text)
+      text)))
+
+(defun duet-rpc--resynchronize (server)
+  "Drop unread output that SERVER's connection waits behind in vain.
+Describe it; return nil if there was none.  A message that is still
+arriving is left alone."
+  (when-let ((process (duet-rpc--server-process server))
+             (buffer (process-buffer process)))
+    (when (and (buffer-live-p buffer) (> (buffer-size buffer) 0))
+      (with-current-buffer buffer
+        (let ((next (duet-rpc--next-header)))
+          (when (or next (> (- (float-time) (process-get process 'duet-rpc-heard)) 1))
+            (prog1 (duet-rpc--drop server (or next (point-max)))
+              (funcall (process-filter process) process ""))))))))
+
+
+;;; The log
+
+(defun duet-rpc--log-buffer (server)
+  "Return the buffer of SERVER's log."
+  (let ((name (format "*%s log*" (duet-rpc--server-name server))))
+    (or (get-buffer name)
+        (with-current-buffer (get-buffer-create name)
+          (special-mode)
+          (buffer-disable-undo)
+          (current-buffer)))))
+
+(defun duet-rpc--append-log (server text)
+  "Append TEXT to SERVER's log, and keep that from growing for ever."
+  (with-current-buffer (duet-rpc--log-buffer server)
+    (let* ((inhibit-read-only t)
+           (end (point-max))
+           (at-end (cl-remove-if-not (lambda (window) (= (window-point window) end))
+                                     (get-buffer-window-list nil nil t))))
+      (save-excursion
+        (goto-char end)
+        (insert text)
+        (when (> (buffer-size) 200000)
+          (delete-region (point-min) (- (point-max) 100000))))
+      (dolist (window at-end)
+        (set-window-point window (point-max))))))
+
+(defun duet-rpc--log (server format &rest args)
+  "Note FORMAT with ARGS in SERVER's log, as a remark from Emacs."
+  (duet-rpc--append-log
+   server (format "%s emacs: %s\n" (format-time-string "%FT%T")
+                  (apply #'format format args))))
+
+(defun duet-rpc--keep-log (server buffer)
+  "Send what arrives in BUFFER, SERVER's stderr, to its log instead."
+  (with-current-buffer (duet-rpc--log-buffer server)
+    (setf (duet-rpc--server-tail server) (copy-marker (point-max))))
+  (duet-rpc--append-log server (with-current-buffer buffer (buffer-string)))
+  (when-let ((stderr (get-buffer-process buffer)))
+    (set-process-coding-system stderr 'utf-8-unix 'utf-8-unix)
+    (set-process-query-on-exit-flag stderr nil)
+    (set-process-sentinel stderr #'ignore)
+    (set-process-filter stderr
+                        (lambda (_ text) (duet-rpc--append-log server text)))))
+
+(defun duet-rpc--log-tail (server lines)
+  "Return the last LINES lines that SERVER's daemon wrote in this life."
+  (with-current-buffer (duet-rpc--log-buffer server)
+    (let ((all (split-string
+                (buffer-substring-no-properties
+                 (or (duet-rpc--server-tail server) (point-min)) (point-max))
+                "\n" t)))
+      (string-join
+       (last (cl-remove-if (lambda (line) (string-match-p "\\`[^ ]+ emacs: " line))
+                           all)
+             lines)
+       "\n"))))
+
+
+;;; Finding the program
+
+(defun duet-rpc--places ()
+  "Return the files to look for, as an alist of (FILE . WHERE-THAT-IS)."
+  (if (stringp duet-rpc-program)
+      `((,(expand-file-name duet-rpc-program) . "the option `duet-rpc-program'"))
+    (let* ((el (and duet-rpc--file
+                    (concat (file-name-sans-extension duet-rpc--file) ".el")))
+           (beside (and el (expand-file-name "duet-rpc.pyz" (file-name-directory el))))
+           ;; Package managers that build elsewhere link the file there.
+           (true (and el (expand-file-name "duet-rpc.pyz" (file-name-directory
+                                                           (file-truename el))))))
+      `(,@(and beside `((,beside . "beside duet-rpc.el")))
+        ,@(and true (not (equal true beside))
+               `((,true . "beside the file that duet-rpc.el links to")))))))
+
+(defun duet-rpc--find-pyz ()
+  "Return the file of the option or beside this library, or nil."
+  (car (cl-find-if #'file-regular-p (duet-rpc--places) :key #'car)))
+
+(defun duet-rpc--not-found (host)
+  "Signal that there is no program for HOST, and say what to do."
+  (signal
+   'duet-rpc-error
+   (list
+    (concat
+     "Cannot find the program.  Looked for\n"
+     (mapconcat (lambda (place) (format "  %s (%s)\n" (car place) (cdr place)))
+                (duet-rpc--places) "")
+     (unless (stringp duet-rpc-program)
+       (format "  duet-rpc (on the path%s: %s)\n"
+               (if (equal host "") "" (concat " of " host))
+               (string-join (if (equal host "") exec-path (exec-path)) " ")))
+     "Put duet-rpc.pyz beside duet-rpc.el, or run \"pipx install duet-rpc\", \
+or set `duet-rpc-program'"))))
+
+(defun duet-rpc--command (host)
+  "Return the command line of the daemon on HOST."
+  (let* ((default-directory (if (equal host "") default-directory (concat host "/")))
+         (file (and (not (consp duet-rpc-program)) (duet-rpc--find-pyz)))
+         (program
+          (cond
+           ((consp duet-rpc-program) nil)
+           ((null file)
+            (or (and (not duet-rpc-program)
+                     (executable-find "duet-rpc" (not (equal host ""))))
+                (duet-rpc--not-found host)))
+           ((equal host "") file)
+           (t (duet-rpc--copy file host))))
+         (command
+          (cond
+           ((not program) duet-rpc-program)
+           ((and file (duet-rpc--python-p file))
+            `(,duet-rpc-python ,program ,@duet-rpc-arguments))
+           (t (cons program duet-rpc-arguments)))))
+    (if (equal host "")
+        command
+      ;; Emacs 28.2 hangs on a terminal that is not raw.
+      (list "sh" "-c" (concat "stty raw -echo > /dev/null 2>&1; "
+                              "printf 'duet-rpc %s\\n' ready; exec "
+                              (mapconcat #'shell-quote-argument command " "))))))
+
+(defun duet-rpc--await-ready (process)
+  "Wait until the terminal of PROCESS, on another host, is raw.
+What is sent before that, the shell in between may take for its own."
+  (let ((heard "")
+        (end (+ (float-time) duet-rpc-timeout)))
+    (set-process-filter process (lambda (_ text) (setq heard (concat heard text))))
+    (while (and (not (string-search "duet-rpc ready" heard))
+                (process-live-p process)
+                (< (float-time) end))
+      (accept-process-output process 0.1))))
+
+(defun duet-rpc--python-p (file)
+  "Return non-nil if FILE is a program in Python."
+  (member (file-name-extension file) '("pyz" "py")))
+
+(defun duet-rpc--copy (file host)
+  "Copy FILE to HOST, unless it is there, and return its name there."
+  (let* ((sum (with-temp-buffer
+                (set-buffer-multibyte nil)
+                (insert-file-contents-literally file)
+                (secure-hash 'sha1 (current-buffer))))
+         (directory (expand-file-name (concat host "~/.cache/duet-rpc/")))
+         (target (expand-file-name (format "duet-rpc-%s-%s.%s" duet-rpc--version
+                                           (substring sum 0 8)
+                                           (or (file-name-extension file) "bin"))
+                                   directory)))
+    (unless (file-exists-p target)
+      (make-directory directory t)
+      ;; Renamed when it is whole, in case two of us do this at once.
+      (let ((part (make-temp-name (concat target "."))))
+        (copy-file file part)
+        (rename-file part target t)))
+    (file-local-name target)))
+
+(provide 'duet-rpc)
+;;; duet-rpc.el ends here

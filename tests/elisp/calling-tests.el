@@ -1,0 +1,206 @@
+;;; calling-tests.el --- Requests and how they end  -*- lexical-binding: t; -*-
+
+;;; Code:
+
+(require 'duet-rpc-test-helpers)
+
+(ert-deftest duet-rpc-request-returns-the-result ()
+  (duet-rpc-test-with-pyz
+    (should (equal (duet-rpc-request "version")
+                   (list :version duet-rpc--version)))
+    (should (equal (duet-rpc-request 'setLogLevel '(:level "WARN"))
+                   '(:level "warn" :success t)))
+    (should (equal (duet-rpc-request "setLogLevel" ["info"])
+                   '(:level "info" :success t)))))
+
+(ert-deftest duet-rpc-request-signals-an-error-that-prints-well ()
+  (duet-rpc-test-with-pyz
+    (let ((err (should-error (duet-rpc-request "setLogLevel" '(:level "loud"))
+                             :type 'duet-rpc-error)))
+      (should (equal (duet-rpc-error-code err) -32602))
+      (should (equal (plist-get (duet-rpc-error-data err) :param) "level"))
+      (should (string-prefix-p
+               "duet-rpc: \"setLogLevel: Invalid params" (error-message-string err)))
+      (should (string-match-p "got loud" (error-message-string err))))
+    (let ((err (should-error (duet-rpc-request "noSuchMethod") :type 'jsonrpc-error)))
+      (should (equal (duet-rpc-error-code err) -32601))
+      (should-not (duet-rpc-error-data err)))))
+
+(ert-deftest duet-rpc-request-leaves-out-nil-params ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (should (eq :json-false
+                (plist-get (car (duet-rpc-test-seen "echo")) :hasParams)))))
+
+(ert-deftest duet-rpc-request-times-out-and-drops-the-late-answer ()
+  (duet-rpc-test-with-fake
+    (let ((shown
+           (duet-rpc-test-messages
+             (let ((err (should-error (duet-rpc-request "late" nil :timeout 0.3)
+                                      :type 'duet-rpc-timeout)))
+               (should (string-match-p "late: no answer within 0.3 s" (cadr err))))
+             (should (= 0 (duet-rpc-test-pending)))
+             ;; The cancel brings the late answer about.
+             (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest"))))
+             (should (equal (duet-rpc-request "upcase" '(:text "a")) "A")))))
+      (should (equal shown "")))))
+
+(ert-deftest duet-rpc-request-is-cancelled-by-quit ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (let ((timer (run-with-timer 0.3 nil (lambda () (setq quit-flag t))))
+          (inhibit-quit nil))
+      (should (eq 'quit (condition-case nil
+                            (duet-rpc-request "never")
+                          (quit 'quit))))
+      (cancel-timer timer))
+    (should (= 0 (duet-rpc-test-pending)))
+    (let ((never (car (duet-rpc-test-seen "never"))))
+      (should never)
+      (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest")))))))
+
+(ert-deftest duet-rpc-request-refuses-what-is-not-json ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (let ((err (should-error (duet-rpc-request "echo" '(:text "\xff"))
+                             :type 'duet-rpc-error)))
+      (should (string-match-p "echo: cannot be sent" (cadr err))))
+    (should (= 0 (duet-rpc-test-pending)))
+    (should (equal (duet-rpc-request "echo" '(:text "é")) '(:text "é")))))
+
+(ert-deftest duet-rpc-async-request-calls-back-in-the-callers-buffer ()
+  (duet-rpc-test-with-pyz
+    (with-temp-buffer
+      (let ((buffer (current-buffer)) got)
+        (duet-rpc-async-request
+         "version" nil
+         :success-fn (lambda (result) (push (list (current-buffer) result) got))
+         :error-fn #'ert-fail)
+        (with-temp-buffer
+          (duet-rpc-test-until got))
+        (should (equal got (list (list buffer (list :version duet-rpc--version)))))))))
+
+(ert-deftest duet-rpc-async-request-is-dropped-with-its-buffer ()
+  (duet-rpc-test-with-pyz
+    (let (called other)
+      (with-temp-buffer
+        (duet-rpc-async-request "version" nil
+                                :success-fn (lambda (_) (setq called t))))
+      (duet-rpc-async-request "version" nil
+                              :success-fn (lambda (_) (setq other t)))
+      (duet-rpc-test-until other)
+      (should-not called))))
+
+(ert-deftest duet-rpc-async-request-reports-errors-and-timeouts ()
+  (duet-rpc-test-with-fake
+    (let (err timeout)
+      (duet-rpc-async-request "noSuchMethod" nil :success-fn #'ert-fail
+                              :error-fn (lambda (e) (push e err)))
+      (duet-rpc-async-request "never" nil :success-fn #'ert-fail :timeout 0.2
+                              :timeout-fn (lambda () (push t timeout)))
+      (duet-rpc-test-until (and err timeout))
+      (should (equal (plist-get (car err) :code) -32601))
+      (should (= 1 (length err) (length timeout)))
+      (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest"))))
+      (should (string-match-p
+               "duet-rpc: noSuchMethod: Method not found"
+               (duet-rpc-test-messages
+                 (duet-rpc-async-request "noSuchMethod" nil)
+                 (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
+                 (accept-process-output nil 0.05)))))))
+
+(ert-deftest duet-rpc-async-request-can-wait-in-its-callback ()
+  (duet-rpc-test-with-fake
+    (let (got)
+      (dotimes (i 3)
+        (duet-rpc-async-request
+         "echo" (list :n i)
+         :success-fn
+         (lambda (result)
+           (push (list (plist-get result :n)
+                       (duet-rpc-request "upcase" '(:text "x")))
+                 got))))
+      (duet-rpc-test-until (= 3 (length got)))
+      (should (equal (sort (mapcar #'car got) #'<) '(0 1 2))))))
+
+(ert-deftest duet-rpc-async-request-survives-a-failing-callback ()
+  (duet-rpc-test-with-pyz
+    (let* ((debug-on-error nil)
+           (shown (duet-rpc-test-messages
+                    (duet-rpc-async-request "version" nil
+                                            :success-fn (lambda (_) (error "Oops")))
+                    (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
+                    (accept-process-output nil 0.05))))
+      (should (string-match-p "called after version failed: Oops" shown))
+      (should (duet-rpc-request "version")))))
+
+(ert-deftest duet-rpc-async-request-keeps-the-order ()
+  (duet-rpc-test-with-fake
+    (let (got)
+      (dotimes (i 200)
+        (duet-rpc-async-request "echo" (list :n i)
+                                :success-fn (lambda (r) (push (plist-get r :n) got))))
+      (duet-rpc-test-until (= 200 (length got)))
+      (should (equal (nreverse got) (number-sequence 0 199))))))
+
+(ert-deftest duet-rpc-cancel-ends-a-call-silently ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (let ((call (duet-rpc-async-request "never" nil :success-fn #'ert-fail
+                                        :error-fn #'ert-fail)))
+      (duet-rpc-cancel call)
+      (duet-rpc-cancel call)
+      (should (= 0 (duet-rpc-test-pending)))
+      (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest")))))))
+
+(ert-deftest duet-rpc-notify-expects-nothing ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-notify "hello" '(:a 1))
+    (should (= 1 (length (duet-rpc-test-seen "hello"))))
+    (should (= 0 (duet-rpc-test-pending)))))
+
+(ert-deftest duet-rpc-progress-arrives-before-the-result ()
+  (duet-rpc-test-with-fake
+    (let (got)
+      (duet-rpc-async-request
+       "progress" '(:steps 3)
+       :progress-fn (lambda (value) (push (plist-get value :done) got))
+       :success-fn (lambda (result) (push result got)))
+      (duet-rpc-test-until (member "done" got))
+      (should (equal (nreverse got) '(1 2 3 "done"))))))
+
+(ert-deftest duet-rpc-progress-puts-off-the-timeout ()
+  (duet-rpc-test-with-fake
+    (should (equal "done" (duet-rpc--request "progress" '(:steps 6 :pause 0.2)
+                                             :timeout 0.6 :progress-fn #'ignore)))))
+
+(ert-deftest duet-rpc-answers-1000-calls ()
+  (duet-rpc-test-with-pyz
+    (dotimes (_ 1000)
+      (should (duet-rpc-request "version")))
+    (let ((got 0))
+      (dotimes (_ 1000)
+        (duet-rpc-async-request "version" nil :success-fn (lambda (_) (cl-incf got))))
+      (duet-rpc-test-until (= got 1000) 20))))
+
+(ert-deftest duet-rpc-carries-5-megabytes-both-ways ()
+  (duet-rpc-test-with-pyz
+    (let ((err (should-error (duet-rpc-request
+                              "setLogLevel" (list :level (make-string 5000000 ?x))))))
+      (should (equal -32602 (duet-rpc-error-code err)))))
+  (duet-rpc-test-with-fake
+    (should (= 2500000 (duet-rpc-request
+                        "size" (list :text (make-string 2500000 ?é)))))
+    (should (equal (make-string 2500000 ?é)
+                   (duet-rpc-request "big" '(:bytes 5000000))))))
+
+(ert-deftest duet-rpc-bears-other-coding-defaults ()
+  (dolist (coding '(utf-8-dos latin-1-dos latin-1-mac))
+    (let ((default-process-coding-system (cons coding coding))
+          (coding-system-for-read nil)
+          (coding-system-for-write nil))
+      (duet-rpc-test-with-fake
+        (should (equal (duet-rpc-request "echo" '(:text "naïve 日本\r\n"))
+                       '(:text "naïve 日本\r\n")))))))
+
+;;; calling-tests.el ends here

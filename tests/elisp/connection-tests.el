@@ -1,0 +1,265 @@
+;;; connection-tests.el --- Finding, starting, dying  -*- lexical-binding: t; -*-
+
+;;; Code:
+
+(require 'duet-rpc-test-helpers)
+
+(defun duet-rpc-test-library (directory)
+  "Copy the library to DIRECTORY and return the copy."
+  (make-directory directory t)
+  (let ((copy (expand-file-name "duet-rpc.el" directory)))
+    (copy-file (getenv "DUET_RPC_EL") copy)
+    copy))
+
+(defmacro duet-rpc-test-in-directory (variable &rest body)
+  "Run BODY with VARIABLE bound to a fresh directory."
+  (declare (indent 1) (debug t))
+  `(let ((,variable (file-name-as-directory
+                     (file-truename (make-temp-file "duet-rpc" t)))))
+     (unwind-protect (progn ,@body)
+       (delete-directory ,variable t))))
+
+(ert-deftest duet-rpc-finds-the-program-beside-the-library ()
+  (duet-rpc-test-in-directory dir
+    (let ((duet-rpc--file (duet-rpc-test-library dir))
+          (pyz (concat dir "duet-rpc.pyz")))
+      (copy-file duet-rpc-test-pyz pyz)
+      (should (equal (duet-rpc--command "") `("python3" ,pyz "rpc")))
+      (let ((duet-rpc--file (concat dir "duet-rpc.elc"))
+            (duet-rpc-python "/usr/bin/python3")
+            (duet-rpc-arguments '("rpc" "--log-level" "debug")))
+        (should (equal (duet-rpc--command "")
+                       `("/usr/bin/python3" ,pyz "rpc" "--log-level" "debug")))))))
+
+(ert-deftest duet-rpc-finds-the-program-behind-a-link ()
+  (duet-rpc-test-in-directory dir
+    (duet-rpc-test-library (concat dir "repo"))
+    (copy-file duet-rpc-test-pyz (concat dir "repo/duet-rpc.pyz"))
+    (make-directory (concat dir "build"))
+    (make-symbolic-link (concat dir "repo/duet-rpc.el") (concat dir "build/duet-rpc.el"))
+    (let ((duet-rpc--file (concat dir "build/duet-rpc.elc")))
+      (should (equal (nth 1 (duet-rpc--command ""))
+                     (concat dir "repo/duet-rpc.pyz"))))))
+
+(ert-deftest duet-rpc-finds-the-program-on-the-path ()
+  (duet-rpc-test-in-directory dir
+    (let ((duet-rpc--file (duet-rpc-test-library dir))
+          (exec-path (list (concat dir "bin")))
+          (script (concat dir "bin/duet-rpc")))
+      (make-directory (concat dir "bin"))
+      (write-region "#!/bin/sh\n" nil script nil 'silent)
+      (set-file-modes script #o755)
+      (should (equal (duet-rpc--command "") `(,script "rpc"))))))
+
+(ert-deftest duet-rpc-prefers-the-option ()
+  (let ((duet-rpc-program duet-rpc-test-pyz))
+    (should (equal (nth 1 (duet-rpc--command "")) duet-rpc-test-pyz)))
+  (let ((duet-rpc-program '("a" "whole" "command")))
+    (should (equal (duet-rpc--command "") '("a" "whole" "command"))))
+  (let* ((duet-rpc-program "/nowhere/duet-rpc.pyz")
+         (err (should-error (duet-rpc-request "version") :type 'duet-rpc-error)))
+    (should (string-match-p "/nowhere/duet-rpc.pyz (the option `duet-rpc-program')"
+                            (cadr err)))))
+
+(ert-deftest duet-rpc-says-where-it-looked ()
+  (duet-rpc-test-in-directory dir
+    (duet-rpc-test-library (concat dir "repo"))
+    (make-symbolic-link (concat dir "repo/duet-rpc.el") (concat dir "duet-rpc.el"))
+    (let* ((duet-rpc--file (concat dir "duet-rpc.el"))
+           (exec-path '("/nowhere/bin"))
+           (text (cadr (should-error (duet-rpc-request "version")
+                                     :type 'duet-rpc-error))))
+      (dolist (part (list (concat dir "duet-rpc.pyz") (concat dir "repo/duet-rpc.pyz")
+                          "/nowhere/bin" "pipx install" "`duet-rpc-program'"))
+        (should (string-match-p (regexp-quote part) text)))
+      ;; A person sees the text and nothing else.
+      (should (equal (list 'user-error text)
+                     (should-error (call-interactively #'duet-rpc-version)))))))
+
+(ert-deftest duet-rpc-says-when-python-is-missing ()
+  (duet-rpc-test-with-pyz
+    (let* ((duet-rpc-python "no-such-python")
+           (err (should-error (duet-rpc-request "version") :type 'duet-rpc-error)))
+      (should (string-match-p "Cannot start no-such-python" (cadr err)))
+      (should (string-match-p "`duet-rpc-python'" (cadr err))))
+    (should (duet-rpc-request "version"))))
+
+(ert-deftest duet-rpc-starts-in-a-neutral-directory ()
+  (skip-unless (file-directory-p "/proc/self"))
+  (cl-flet ((directory ()
+              (file-truename (format "/proc/%d/cwd" (duet-rpc-test-pid)))))
+    (let ((default-directory duet-rpc-test-directory))
+      (duet-rpc-test-with-pyz
+        (duet-rpc-request "version")
+        (should (file-equal-p (directory) "~")))
+      (duet-rpc-test-with-pyz
+        (let ((duet-rpc-directory "/usr"))
+          (duet-rpc-request "version")
+          (should (equal (directory) "/usr")))))))
+
+(ert-deftest duet-rpc-starts-stops-and-restarts ()
+  (duet-rpc-test-with-pyz
+    (should (eq (duet-rpc-status) 'stopped))
+    (duet-rpc-start)
+    (should (eq (duet-rpc-status) 'starting))
+    (duet-rpc-test-until (eq (duet-rpc-status) 'ready))
+    (let ((pid (duet-rpc-test-pid)))
+      (duet-rpc-start)
+      (duet-rpc-request "version")
+      (should (= pid (duet-rpc-test-pid)))
+      (should (string-match-p (format "ready, version 0.*process %d, 0 calls" pid)
+                              (duet-rpc-test-messages
+                                (call-interactively #'duet-rpc-status))))
+      (duet-rpc-restart)
+      (duet-rpc-request "version")
+      (should-not (= pid (duet-rpc-test-pid)))
+      (should-not (file-exists-p (format "/proc/%d" pid))))
+    (duet-rpc-stop)
+    (should (eq (duet-rpc-status) 'stopped))
+    (duet-rpc-stop)
+    (should (duet-rpc-request "version"))))
+
+(ert-deftest duet-rpc-stop-ends-pending-calls-quickly ()
+  (duet-rpc-test-with-fake
+    (let (ended (begin (float-time)))
+      (duet-rpc-async-request "never" nil :error-fn (lambda (err) (push err ended)))
+      (duet-rpc-stop)
+      (should (< (- (float-time) begin) 1))
+      (duet-rpc-test-until ended)
+      (should (string-match-p "stopped" (plist-get (car ended) :message)))
+      (should (= 1 (length ended))))))
+
+(ert-deftest duet-rpc-version-is-a-command ()
+  (duet-rpc-test-with-pyz
+    (should (string-prefix-p "duet-rpc 0."
+                             (duet-rpc-test-messages
+                               (call-interactively #'duet-rpc-version))))))
+
+(ert-deftest duet-rpc-leaves-no-buffers ()
+  (duet-rpc-test-with-pyz
+    (duet-rpc-request "version"))
+  (should-not (cl-find-if (lambda (buffer)
+                            (string-match-p "duet-rpc.*\\(output\\|stderr\\)"
+                                            (buffer-name buffer)))
+                          (buffer-list))))
+
+(ert-deftest duet-rpc-death-ends-50-calls-once-each ()
+  (duet-rpc-test-with-fake
+    (let ((ends (make-vector 50 0)) texts)
+      (duet-rpc-request "echo")
+      (dotimes (i 50)
+        (duet-rpc-async-request
+         "never" nil
+         :success-fn (lambda (_) (cl-incf (aref ends i)))
+         :timeout-fn (lambda () (cl-incf (aref ends i)))
+         :error-fn (lambda (err)
+                     (cl-incf (aref ends i))
+                     (push (plist-get err :message) texts))))
+      ;; A call that is waited for dies with them.
+      (let ((err (should-error (duet-rpc-request "die" '(:code 3))
+                               :type 'duet-rpc-error)))
+        (should (string-match-p "exited with code 3" (cadr err)))
+        (should (string-match-p "last words: äöü" (cadr err)))
+        (should (string-match-p "duet-rpc-show-log" (cadr err))))
+      (duet-rpc-test-until (= 50 (length texts)))
+      (accept-process-output nil 0.2)
+      (should (equal ends (make-vector 50 1)))
+      (should (= 0 (duet-rpc-test-pending)))
+      (should (eq (duet-rpc-status) 'waiting)))))
+
+(ert-deftest duet-rpc-starts-again-after-a-crash ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (let ((pid (duet-rpc-test-pid)))
+      (should (string-match-p
+               "duet-rpc was killed by signal 9; it starts again in 1 s"
+               (duet-rpc-test-messages
+                 (signal-process pid 9)
+                 (duet-rpc-test-until (eq (duet-rpc-status) 'waiting)))))
+      (duet-rpc-test-until (eq (duet-rpc-status) 'ready))
+      (should-not (= pid (duet-rpc-test-pid))))))
+
+(ert-deftest duet-rpc-gives-up-after-short-lives ()
+  (duet-rpc-test-with '("sh" "-c" "echo no good >&2; exit 7")
+    (dotimes (_ duet-rpc--short-lives)
+      (should-error (duet-rpc-request "version") :type 'duet-rpc-error))
+    (should (eq (duet-rpc-status) 'failed))
+    (let ((text (cadr (should-error (duet-rpc-request "version")
+                                    :type 'duet-rpc-error))))
+      (should (string-match-p "\\(exited with code 7\\|closed its input\\), 5 times in a row" text))
+      (should (string-match-p "M-x duet-rpc-restart" text))
+      (should (string-match-p "no good" text)))
+    (let ((duet-rpc-program duet-rpc-test-fake))
+      (duet-rpc-restart)
+      (should (equal "A" (duet-rpc-request "upcase" '(:text "a")))))))
+
+(ert-deftest duet-rpc-waits-longer-after-each-short-life ()
+  (duet-rpc-test-with '("false")
+    (let ((shown (duet-rpc-test-messages
+                   (dotimes (_ 3)
+                     (ignore-errors (duet-rpc-request "version"))))))
+      (should (string-match-p "in 1 s\\(.\\|\n\\)*in 2 s\\(.\\|\n\\)*in 4 s" shown))
+      (should (eq (duet-rpc-status) 'waiting)))))
+
+(ert-deftest duet-rpc-does-not-restart-what-ended-well ()
+  (duet-rpc-test-with-pyz
+    (duet-rpc-request "shutdown")
+    (duet-rpc-test-until (eq (duet-rpc-status) 'stopped))
+    (should-not (duet-rpc--server-timer (duet-rpc--server)))
+    (should (duet-rpc-request "version"))))
+
+(ert-deftest duet-rpc-refuses-another-protocol ()
+  (with-environment-variables (("FAKE_PROTOCOL" "3.0"))
+    (duet-rpc-test-with-fake
+      (let ((text (cadr (should-error (duet-rpc-request "echo")
+                                      :type 'duet-rpc-error))))
+        (should (string-match-p "protocol 3.0.*speaks 2.0.*one release" text)))
+      (should (eq (duet-rpc-status) 'failed)))))
+
+(ert-deftest duet-rpc-warns-of-another-version ()
+  (with-environment-variables (("FAKE_VERSION" "0.9.3"))
+    (duet-rpc-test-with-fake
+      (let (warning)
+        (cl-letf (((symbol-function 'display-warning)
+                   (lambda (_ text &rest _) (setq warning text))))
+          (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
+          (duet-rpc-test-until warning))
+        (should (string-match-p "version 0.9.3.*one release" warning))))))
+
+(ert-deftest duet-rpc-skips-junk-on-stdout ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (dolist (bytes '(10 60 79 80 95 101 150 5000 200000))
+      (should (equal "after the junk" (duet-rpc-request "junk" (list :bytes bytes))))
+      (should (equal "A" (duet-rpc-request "upcase" '(:text "a")))))
+    (let ((shown (duet-rpc-test-messages (duet-rpc-request "junk" '(:bytes 150)))))
+      (should (string-match-p "150 stray bytes .* skipped: \"JJJJ" shown)))))
+
+(ert-deftest duet-rpc-reports-unread-bytes-at-a-timeout ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (let ((text (cadr (should-error (duet-rpc-request "half" nil :timeout 1.5)
+                                    :type 'duet-rpc-timeout))))
+      (should (string-match-p "half: no answer within 1.5 s" text))
+      (should (string-match-p "stray bytes .* skipped: .*half" text)))
+    (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
+    ;; Answers that were swallowed by half a frame are read after all.
+    (let (got)
+      (duet-rpc-async-request "half" nil :timeout 0.5 :timeout-fn #'ignore)
+      (duet-rpc-async-request "upcase" '(:text "b") :success-fn (lambda (r) (push r got)))
+      (duet-rpc-test-until got)
+      (should (equal got '("B"))))))
+
+(ert-deftest duet-rpc-bears-odd-messages ()
+  (duet-rpc-test-with-fake
+    (should (equal "after all" (duet-rpc-request "odd")))
+    (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))))
+
+(ert-deftest duet-rpc-bounds-its-log ()
+  (duet-rpc-test-with-fake
+    (let ((server (duet-rpc--server)))
+      (dotimes (_ 50)
+        (duet-rpc--append-log server (concat (make-string 9999 ?x) "\n")))
+      (should (< (buffer-size (duet-rpc--log-buffer server)) 210000)))))
+
+;;; connection-tests.el ends here

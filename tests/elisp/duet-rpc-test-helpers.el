@@ -1,0 +1,92 @@
+;;; duet-rpc-test-helpers.el --- What all tests need  -*- lexical-binding: t; -*-
+
+;;; Commentary:
+
+;; The environment says what to test: DUET_RPC_EL is the library and
+;; DUET_RPC_PYZ the daemon.
+
+;;; Code:
+
+(require 'cl-lib)
+(require 'ert)
+
+(defconst duet-rpc-test-directory
+  (file-name-directory (or load-file-name buffer-file-name)))
+(defconst duet-rpc-test-pyz (getenv "DUET_RPC_PYZ"))
+(defconst duet-rpc-test-fake
+  (list "python3" (expand-file-name "fake_server.py" duet-rpc-test-directory)))
+
+(load (getenv "DUET_RPC_EL") nil t)
+(setq create-lockfiles nil
+      make-backup-files nil)
+
+(defmacro duet-rpc-test-with (program &rest body)
+  "Run BODY with a fresh server, PROGRAM; stop it afterwards.
+Fail if a call is still pending then, or a process left."
+  (declare (indent 1) (debug t))
+  `(let ((duet-rpc--servers (make-hash-table :test #'equal))
+         (duet-rpc-program ,program)
+         (duet-rpc-timeout 10)
+         (before (process-list)))
+     (unwind-protect
+         (progn
+           ,@body
+           (maphash (lambda (_ server)
+                      (should (= 0 (hash-table-count
+                                    (duet-rpc--server-calls server)))))
+                    duet-rpc--servers))
+       (maphash (lambda (host _)
+                  (let ((default-directory (concat host "/")))
+                    (duet-rpc-stop)))
+                duet-rpc--servers))
+     (duet-rpc-test-until
+      (null (cl-remove-if (lambda (process) (tramp-test-process-p process))
+                          (cl-set-difference (process-list) before))))))
+
+(defun tramp-test-process-p (process)
+  "Return non-nil if PROCESS is a shell that TRAMP keeps open."
+  (string-prefix-p "*tramp/" (process-name process)))
+
+(defmacro duet-rpc-test-with-pyz (&rest body)
+  "Run BODY with the real daemon."
+  (declare (indent 0) (debug t))
+  `(duet-rpc-test-with duet-rpc-test-pyz ,@body))
+
+(defmacro duet-rpc-test-with-fake (&rest body)
+  "Run BODY with the fake server."
+  (declare (indent 0) (debug t))
+  `(duet-rpc-test-with duet-rpc-test-fake ,@body))
+
+(defmacro duet-rpc-test-until (condition &optional seconds)
+  "Wait until CONDITION holds; fail after SECONDS or else 10."
+  `(with-timeout (,(or seconds 10) (ert-fail '(never ,condition)))
+     (while (not ,condition)
+       (accept-process-output nil 0.02))))
+
+(defmacro duet-rpc-test-messages (&rest body)
+  "Run BODY and return all messages it showed, in one string."
+  (declare (indent 0) (debug t))
+  `(let ((shown nil))
+     (cl-letf* ((real (symbol-function 'message))
+                ((symbol-function 'message)
+                 (lambda (format &rest args)
+                   (when format (push (apply #'format-message format args) shown))
+                   (apply real format args))))
+       ,@body)
+     (string-join (nreverse shown) "\n")))
+
+(defun duet-rpc-test-pending ()
+  "Return how many calls wait for an answer."
+  (hash-table-count (duet-rpc--server-calls (duet-rpc--server))))
+
+(defun duet-rpc-test-pid ()
+  "Return the process id of this host's daemon."
+  (process-id (duet-rpc--server-process (duet-rpc--server))))
+
+(defun duet-rpc-test-seen (method)
+  "Return the messages with METHOD that the fake server has seen."
+  (cl-remove-if-not (lambda (message) (equal (plist-get message :method) method))
+                    (append (duet-rpc-request "seen") nil)))
+
+(provide 'duet-rpc-test-helpers)
+;;; duet-rpc-test-helpers.el ends here

@@ -1,0 +1,222 @@
+"""A JSON-RPC server that misbehaves on request, for the tests of the Emacs side.
+
+It does what no healthy daemon does (junk on stdout, half a frame, an answer too late,
+death in mid-call), and what other servers may lack: `FAKE_DISCOVER` chooses how it
+describes itself (`openrpc`, `describe` or `none`), `FAKE_PROTOCOL` what it says it speaks,
+`FAKE_VERSION` its version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+METHODS: list[dict[str, Any]] = [
+    {
+        "name": "echo",
+        "summary": "Return the parameters.",
+        "params": [{"name": "text", "required": True, "schema": {"type": "string"}}],
+        "result": {"name": "result", "schema": {"type": "object"}},
+    },
+    {
+        "name": "upcase",
+        "summary": "Return the text in capitals.",
+        "params": [{"name": "text", "required": True, "schema": {"type": "string"}}],
+        "result": {"name": "result", "schema": {"type": "string"}},
+        "x-source": {"file": str(Path(__file__).resolve()), "line": 3},
+    },
+    {
+        "name": "every.kindOf",
+        "summary": "Take a parameter of every kind.",
+        "description": "Its answer is what it was given.",
+        "params": [
+            {
+                "name": "level",
+                "required": True,
+                "schema": {"type": "string", "enum": ["low", "high"]},
+            },
+            {"name": "sure", "required": True, "schema": {"type": "boolean"}},
+            {"name": "count", "required": True, "schema": {"type": "integer", "minimum": 1}},
+            {"name": "text", "required": True, "schema": {"type": "string"}},
+            {"name": "items", "required": True, "schema": {"type": "array"}},
+            {
+                "name": "ratio",
+                "schema": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": 0.5},
+            },
+            {"name": "loud", "schema": {"type": "boolean", "default": False}},
+        ],
+        "result": {"name": "result", "schema": {"type": "object"}},
+    },
+    {"name": "nothing", "summary": "Return null.", "params": [], "result": {"name": "result"}},
+]
+
+seen: list[dict[str, Any]] = []
+held: dict[object, str] = {}
+
+
+def write(raw: bytes) -> None:
+    """Write bytes to stdout at once."""
+    sys.stdout.buffer.write(raw)
+    sys.stdout.buffer.flush()
+
+
+def frame(**message: object) -> bytes:
+    """Make a frame of a message."""
+    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def send(**message: object) -> None:
+    """Send a message."""
+    write(frame(**message))
+
+
+def read() -> dict[str, Any]:
+    """Read a message; leave at the end of input."""
+    length = 0
+    while True:
+        line = sys.stdin.buffer.readline()
+        if not line:
+            sys.exit(0)
+        if line == b"\r\n":
+            break
+        length = int(line.split(b":")[1])
+    message: dict[str, Any] = json.loads(sys.stdin.buffer.read(length))
+    return message
+
+
+def initialize(_: Any, __: object) -> object:
+    """Say who this is."""
+    return {
+        "serverInfo": {
+            "name": os.environ.get("FAKE_NAME", "duet-rpc"),
+            "version": os.environ.get("FAKE_VERSION", "0.1.0"),
+        },
+        "protocolVersion": os.environ.get("FAKE_PROTOCOL", "2.0"),
+    }
+
+
+def echo(params: Any, _: object) -> object:
+    """Return the parameters, without what is said about the call itself."""
+    return {name: value for name, value in params.items() if name != "_meta"}
+
+
+def hold(method: str) -> Callable[[Any, object], object]:
+    """Make a method that answers when it is cancelled, if then."""
+
+    def wait(_: Any, ident: object) -> object:
+        held[ident] = method
+        return ...
+
+    return wait
+
+
+def progress(params: Any, _: object) -> object:
+    """Report some steps."""
+    token = params["_meta"]["progressToken"]
+    for done in range(1, params["steps"] + 1):
+        value = {"done": done, "total": params["steps"], "message": f"step {done}"}
+        send(method="$/progress", params={"token": token, "value": value})
+        time.sleep(params.get("pause", 0))
+    return "done"
+
+
+def junk(params: Any, _: object) -> object:
+    """Write what is no message."""
+    write(b"J" * params["bytes"])
+    return "after the junk"
+
+
+def half(_: Any, __: object) -> object:
+    """Begin a frame that says it is longer than it is."""
+    write(b'Content-Length: 1000\r\n\r\n{"half": ')
+    return ...
+
+
+def odd(_: Any, ident: object) -> object:
+    """Send two messages that jsonrpc.el does not like, and answer in the same breath."""
+    error = frame(id=None, error={"code": -32700, "message": "Parse error"})
+    extra = frame(method="hello", extra="member")
+    write(error + extra + frame(id=ident, result="after all"))
+    return ...
+
+
+def die(params: Any, _: object) -> object:
+    """Die in mid-call."""
+    print("last words: \u00e4\u00f6\u00fc", file=sys.stderr, flush=True)
+    os._exit(params["code"])
+
+
+# What a method returns is its result; `...` stands for no answer.
+ANSWERS: dict[str, Callable[[Any, object], object]] = {
+    "initialize": initialize,
+    "echo": echo,
+    "every.kindOf": echo,
+    "nothing": lambda _, __: None,
+    "upcase": lambda params, _: str(params["text"]).upper(),
+    "size": lambda params, _: len(params["text"]),
+    "big": lambda params, _: "\u00e9" * (params["bytes"] // 2),
+    "seen": lambda _, __: seen,
+    "never": hold("never"),
+    "late": hold("late"),
+    "progress": progress,
+    "junk": junk,
+    "half": half,
+    "odd": odd,
+    "die": die,
+}
+
+
+def discover(method: str) -> object:
+    """Describe the methods as FAKE_DISCOVER wants it."""
+    how = os.environ.get("FAKE_DISCOVER", "openrpc")
+    if method == "rpc.discover" and how == "openrpc":
+        return {"openrpc": "1.3.2", "methods": METHODS}
+    if method == "describeMethods" and how == "describe":
+        return [
+            {
+                "name": each["name"],
+                "params": [
+                    f"{param['name']}: {param['schema'].get('type', 'any')}"
+                    for param in each["params"]
+                ],
+                "returns": "any",
+            }
+            for each in METHODS
+        ]
+    if method == "listMethods" and how == "describe":
+        return [{"name": each["name"], "description": each["summary"]} for each in METHODS]
+    return NotImplemented
+
+
+def main() -> None:
+    """Serve."""
+    while True:
+        message = read()
+        method, ident = message["method"], message.get("id")
+        params = message.get("params") or {}
+        seen.append({"method": method, "hasParams": "params" in message, "id": ident})
+        if method == "$/cancelRequest":
+            if held.pop(params["id"], None) == "late":
+                send(id=params["id"], result="too late")
+            else:
+                send(id=params["id"], error={"code": -32800, "message": "Request cancelled"})
+            continue
+        if ident is None:
+            continue
+        result = discover(method)
+        if result is NotImplemented:
+            result = ANSWERS[method](params, ident) if method in ANSWERS else NotImplemented
+        if result is NotImplemented:
+            send(id=ident, error={"code": -32601, "message": "Method not found"})
+        elif result is not ...:
+            send(id=ident, result=result)
+        if method == "shutdown":
+            sys.exit(0)
+
+
+main()

@@ -1,0 +1,341 @@
+;;; interactive-tests.el --- What a person sees  -*- lexical-binding: t; -*-
+
+;;; Code:
+
+(require 'duet-rpc-test-helpers)
+
+(defmacro duet-rpc-test-typing (keys &rest body)
+  "Run BODY in this buffer while a person types KEYS, and answers y."
+  (declare (indent 1) (debug t))
+  `(let ((map (make-sparse-keymap)))
+     (define-key map (kbd "<f5>") (lambda () (interactive) ,@body))
+     (save-window-excursion
+       (set-window-buffer nil (current-buffer))
+       (let ((minor-mode-overriding-map-alist (list (cons t map))))
+         (cl-letf (((symbol-function 'y-or-n-p) #'always))
+           (execute-kbd-macro (vconcat (kbd "<f5>") (kbd ,keys))))))))
+
+(defun duet-rpc-test-result ()
+  "Return what the buffer of results shows, as Lisp."
+  (with-current-buffer "*duet-rpc result*"
+    (duet-rpc--parse-json (buffer-string))))
+
+(ert-deftest duet-rpc-call-asks-for-every-kind-of-parameter ()
+  (duet-rpc-test-with-fake
+    (with-temp-buffer
+      (duet-rpc-test-typing
+          (concat "every.k TAB RET "        ; the method
+                  "hi TAB RET "             ; a choice
+                  "x RET DEL 0 RET DEL 7 RET " ; no number, too small, right
+                  "hello RET "              ; a text
+                  "[1 RET ] RET "           ; JSON, mended
+                  "RET "                    ; a default
+                  "true RET")               ; an optional boolean
+        (call-interactively #'duet-rpc-call))
+      (should (equal (duet-rpc-test-result)
+                     '( :level "high" :sure t :count 7 :text "hello" :items [1]
+                        :loud t)))
+      (should (equal (car duet-rpc-method-history) "every.kindOf")))))
+
+(ert-deftest duet-rpc-call-annotates-the-methods ()
+  (duet-rpc-test-with-pyz
+    (let (table)
+      (cl-letf (((symbol-function 'completing-read)
+                 (lambda (_ collection &rest _) (setq table collection) "version")))
+        (duet-rpc--read-method "Call: "))
+      (let ((annotate (alist-get 'annotation-function
+                                 (cdr (funcall table "" nil 'metadata)))))
+        (should (member "setLogLevel" (all-completions "" table)))
+        (should (string-match-p "Set how much is logged.*(level)"
+                                (funcall annotate "setLogLevel")))
+        (should-not (funcall annotate "other"))))))
+
+(ert-deftest duet-rpc-call-offers-region-and-buffer ()
+  (duet-rpc-test-with-fake
+    (with-temp-buffer
+      (insert "one two")
+      (duet-rpc-test-typing "upcase RET C-c C-b" (call-interactively #'duet-rpc-call))
+      (should (equal (duet-rpc-test-result) "ONE TWO"))
+      (transient-mark-mode 1)
+      (goto-char 4)
+      (push-mark 1 t t)
+      (duet-rpc-test-typing "upcase RET RET" (call-interactively #'duet-rpc-call))
+      (should (equal (duet-rpc-test-result) "ONE"))
+      ;; With a prefix argument the region is replaced.
+      (goto-char 4)
+      (push-mark 1 t t)
+      (duet-rpc-call "upcase" '(:text "one") 'replace)
+      (should (equal (buffer-string) "ONE two"))
+      (deactivate-mark)
+      (goto-char (point-max))
+      (duet-rpc-call "upcase" '(:text "!a") 'insert)
+      (should (equal (buffer-string) "ONE two!A")))))
+
+(ert-deftest duet-rpc-call-knows-what-the-prefix-means ()
+  (duet-rpc-test-with-fake
+    (with-temp-buffer
+      (insert "abc")
+      (duet-rpc-test-typing "upcase RET x RET"
+        (let ((current-prefix-arg '(4)))
+          (call-interactively #'duet-rpc-call)))
+      (should (equal (buffer-string) "abcX"))
+      (transient-mark-mode 1)
+      (push-mark 1 t t)
+      (duet-rpc-test-typing "upcase RET RET"
+        (let ((current-prefix-arg '(4)))
+          (call-interactively #'duet-rpc-call)))
+      (should (equal (buffer-string) "ABCX")))))
+
+(ert-deftest duet-rpc-call-again-repeats ()
+  (duet-rpc-test-with-fake
+    (with-temp-buffer
+      (duet-rpc-call "upcase" '(:text "a") 'insert)
+      (duet-rpc-call-again)
+      (should (equal (buffer-string) "AA"))
+      (let ((duet-rpc--last-call nil))
+        (should-error (duet-rpc-call-again) :type 'user-error)))))
+
+(ert-deftest duet-rpc-call-spares-a-read-only-buffer ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (with-temp-buffer
+      (setq buffer-read-only t)
+      (should-error (duet-rpc-call "upcase" '(:text "a") 'insert)
+                    :type 'buffer-read-only)
+      (should-not (duet-rpc-test-seen "upcase")))))
+
+(ert-deftest duet-rpc-call-tells-errors-plainly ()
+  (duet-rpc-test-with-fake
+    (should (equal (should-error (duet-rpc-call "noSuchMethod" nil))
+                   '(user-error "noSuchMethod: Method not found")))))
+
+(ert-deftest duet-rpc-call-shows-progress ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (let ((shown (duet-rpc-test-messages
+                   (duet-rpc-call "progress" '(:steps 4 :pause 0.3) 'message))))
+      (should (string-match-p "progress\\.\\.\\." shown))
+      (should (string-match-p "done" shown)))))
+
+(ert-deftest duet-rpc-call-works-with-described-methods ()
+  (with-environment-variables (("FAKE_DISCOVER" "describe"))
+    (duet-rpc-test-with-fake
+      (let ((method (duet-rpc--find-description "upcase")))
+        (should (equal (plist-get method :summary) "Return the text in capitals."))
+        (should (equal (plist-get method :params)
+                       [(:name "text" :required t :schema (:type "string"))])))
+      (duet-rpc-test-typing "upcase RET abc RET" (call-interactively #'duet-rpc-call))
+      (should (equal (duet-rpc-test-result) "ABC")))))
+
+(ert-deftest duet-rpc-call-works-without-descriptions ()
+  (with-environment-variables (("FAKE_DISCOVER" "none") ("FAKE_NAME" "other"))
+    (duet-rpc-test-with-fake
+      (duet-rpc-test-typing "upcase RET 3 RET DEL {\"text\": SPC \"x\"} RET"
+        (call-interactively #'duet-rpc-call))
+      (should (equal (duet-rpc-test-result) "X"))
+      (duet-rpc-test-typing "nothing RET RET" (call-interactively #'duet-rpc-call))
+      (should (equal (duet-rpc-test-result) nil)))))
+
+(ert-deftest duet-rpc-parses-signatures ()
+  (should (equal (duet-rpc--parse-signature "level: string")
+                 '(:name "level" :required t :schema (:type "string"))))
+  (should (equal (duet-rpc--parse-signature "top: integer = 10")
+                 '(:name "top" :required :json-false :schema (:type "integer"))))
+  (should (equal (duet-rpc--parse-signature "x")
+                 '(:name "x" :required t :schema (:type "any")))))
+
+(ert-deftest duet-rpc-show-handles-every-result ()
+  (dolist (result (list nil t :json-false 3 "a\nb" [1 2] '(:a (:b "é"))))
+    (duet-rpc--show result "m")
+    (with-current-buffer "*duet-rpc result*"
+      (should (derived-mode-p 'js-mode 'js-json-mode)))
+    (should (equal (duet-rpc-test-result) result))))
+
+
+;;; Commands of one's own
+
+(duet-rpc-define-command duet-rpc-test-upcase "upcase"
+  "Put the region in capitals."
+  :params (:text region) :result replace)
+(duet-rpc-define-command duet-rpc-test-upcase-buffer "upcase"
+  :params (:text buffer) :result replace)
+(duet-rpc-define-command duet-rpc-test-upcase-symbol "upcase" :params (:text symbol))
+(duet-rpc-define-command duet-rpc-test-prompt "every.kindOf"
+  :params (:level prompt :text "fixed" :n 3) :result buffer)
+(defvar duet-rpc-test-got nil)
+(duet-rpc-define-command duet-rpc-test-function "upcase"
+  :params (:text prompt) :result (lambda (result) (setq duet-rpc-test-got result)))
+
+(ert-deftest duet-rpc-define-command-makes-commands ()
+  (duet-rpc-test-with-fake
+    (with-temp-buffer
+      (should (commandp 'duet-rpc-test-upcase))
+      (should (equal (documentation 'duet-rpc-test-upcase)
+                     "Put the region in capitals."))
+      (insert "one two three")
+      (should-error (duet-rpc-test-upcase) :type 'user-error)
+      (transient-mark-mode 1)
+      (goto-char 8)
+      (push-mark 5 t t)
+      (duet-rpc-test-upcase)
+      (should (equal (buffer-string) "one TWO three"))
+      (deactivate-mark)
+      (goto-char (point-max))
+      (should (string-match-p "^THREE$" (duet-rpc-test-messages
+                                          (duet-rpc-test-upcase-symbol))))
+      (duet-rpc-test-upcase-buffer)
+      (should (equal (buffer-string) "ONE TWO THREE"))
+      (duet-rpc-test-typing "low RET" (duet-rpc-test-prompt))
+      (should (equal (duet-rpc-test-result) '(:level "low" :text "fixed" :n 3)))
+      (duet-rpc-test-typing "x RET" (duet-rpc-test-function))
+      (should (equal duet-rpc-test-got "X"))
+      (erase-buffer)
+      (should-error (duet-rpc-test-upcase-symbol) :type 'user-error))))
+
+(ert-deftest duet-rpc-generate-wrappers-writes-good-lisp ()
+  (let* ((directory (make-temp-file "duet-rpc" t))
+         (file (expand-file-name "my-methods.el" directory))
+         (byte-compile-error-on-warn t))
+    (unwind-protect
+        (progn
+          (duet-rpc-test-with-fake
+            (duet-rpc-generate-wrappers file "my")
+            (should (byte-compile-file file))
+            (load (concat file "c") nil t)
+            (should (equal (funcall 'my-upcase "a") "A"))
+            (should (equal (funcall 'my-every-kind-of "low" t 1 "x" [] 0.25)
+                           '( :level "low" :sure t :count 1 :text "x" :items []
+                              :ratio 0.25)))
+            (should (string-match-p "every kind" (documentation 'my-every-kind-of)))
+            (should (string-match-p "LEVEL: low|high"
+                                    (documentation 'my-every-kind-of)))
+            (should (equal (func-arity 'my-every-kind-of) '(5 . 7))))
+          (duet-rpc-test-with-pyz
+            (duet-rpc-generate-wrappers file "duet")
+            (should (byte-compile-file file))
+            (load (concat file "c") nil t)
+            (should (equal (funcall 'duet-set-log-level "info")
+                           '(:level "info" :success t)))))
+      (delete-directory directory t))))
+
+(ert-deftest duet-rpc-names-are-lispy ()
+  (dolist (pair '(("text.wordCount" . "text-word-count") ("word_count" . "word-count")
+                  ("rpc.discover" . "rpc-discover") ("HTTPServer" . "httpserver")
+                  ("_meta" . "meta") ("a2B" . "a2-b")))
+    (should (equal (duet-rpc--lisp-name (car pair)) (cdr pair)))))
+
+
+;;; Seeing
+
+(ert-deftest duet-rpc-list-methods-lists-them ()
+  (duet-rpc-test-with-fake
+    (save-window-excursion
+      (duet-rpc-list-methods)
+      (goto-char (point-min))
+      (should (search-forward "upcase"))
+      (should (string-match-p "text +Return the text in capitals"
+                              (buffer-substring (line-beginning-position)
+                                                (line-end-position))))
+      (duet-rpc-test-typing "abc RET" (duet-rpc-methods-call))
+      (should (equal (duet-rpc-test-result) "ABC"))
+      (set-buffer "*duet-rpc methods*")
+      (revert-buffer)
+      (goto-char (point-min))
+      (search-forward "every.kindOf")
+      (duet-rpc-methods-describe)
+      (with-current-buffer "*Help*"
+        (dolist (text '("Its answer is what it was given." "level: low|high"
+                        "ratio: number, default 0.5" "loud: boolean, default false"))
+          (should (string-match-p (regexp-quote text) (buffer-string)))))
+      (set-buffer "*duet-rpc methods*")
+      (should-error (duet-rpc-methods-find-source) :type 'user-error)
+      (goto-char (point-min))
+      (search-forward "upcase")
+      (duet-rpc-methods-find-source)
+      (should (equal (file-name-nondirectory buffer-file-name) "fake_server.py"))
+      (should (= (line-number-at-pos) 3))
+      (kill-buffer))))
+
+(ert-deftest duet-rpc-log-shows-stderr ()
+  (duet-rpc-test-with-pyz
+    (save-window-excursion
+      (duet-rpc-set-log-level "debug")
+      (duet-rpc-request "version")
+      (duet-rpc-show-log)
+      (should (equal (buffer-name) "*duet-rpc log*"))
+      (duet-rpc-test-until (string-match-p "DEBUG.*version" (buffer-string)))
+      (should-error (duet-rpc-set-log-level "loud") :type 'user-error))))
+
+(ert-deftest duet-rpc-mode-line-tells-the-state ()
+  (cl-flet ((shown () (substring-no-properties
+                       (string-join (duet-rpc--mode-line)))))
+    (duet-rpc-test-with-fake
+      (should (equal (shown) ""))
+      (duet-rpc-start)
+      (should (equal (shown) " duet:starting"))
+      (duet-rpc-request "echo")
+      (should (equal (shown) " duet:ready"))
+      (let ((calls (list (duet-rpc-async-request "never" nil)
+                         (duet-rpc-async-request "never" nil))))
+        (should (equal (shown) " duet:busy 2"))
+        (mapc #'duet-rpc-cancel calls))
+      (should (equal (shown) " duet:ready")))
+    (duet-rpc-test-with '("false")
+      (dotimes (_ duet-rpc--short-lives)
+        (ignore-errors (duet-rpc-request "version")))
+      (should (equal (shown) " duet:failed"))))
+  (let ((mode-line-misc-info nil))
+    (duet-rpc-mode-line-mode 1)
+    (should (equal mode-line-misc-info '((:eval (duet-rpc--mode-line)))))
+    (duet-rpc-mode-line-mode 1)
+    (duet-rpc-mode-line-mode -1)
+    (should (null mode-line-misc-info))))
+
+(ert-deftest duet-rpc-menu-has-only-commands ()
+  (cl-letf (((symbol-function 'call-interactively) #'ignore))
+    (duet-rpc-menu))
+  (should (commandp 'duet-rpc--menu))
+  (let ((layout (format "%S" (get 'duet-rpc--menu 'transient--layout)))
+        (start 0) (found 0))
+    (while (string-match ":command \\(duet-rpc[-a-z]+\\)" layout start)
+      (setq start (match-end 0))
+      (cl-incf found)
+      (should (commandp (intern (match-string 1 layout)))))
+    (should (= found 12))))
+
+(ert-deftest duet-rpc-doctor-tells-all-without-waiting ()
+  (duet-rpc-test-with-pyz
+    (save-window-excursion
+      (let ((begin (float-time)))
+        (duet-rpc-doctor)
+        (should (< (- (float-time) begin) 0.5)))
+      (should (string-match-p "^Ping +\\.\\.\\.$" (buffer-string)))
+      (duet-rpc-test-until (not (string-match-p " \\.\\.\\.$" (buffer-string))))
+      (dolist (line (list (concat "^Emacs +" (regexp-quote emacs-version))
+                          "^jsonrpc.el +1\\.0\\.[0-9]+, "
+                          "^duet-rpc.el +0\\.1\\.0, .*duet-rpc\\.el"
+                          "^Program +python3 .*duet-rpc\\.pyz rpc"
+                          "^Python +Python 3\\."
+                          "^Daemon +ready, version 0\\.1\\.0, protocol 2\\.0"
+                          "^Ping +[0-9.]+ ms"
+                          "^Methods +6: initialize"
+                          "^Options +duet-rpc-program: "
+                          "^Last stderr +.*INFO"))
+        (should (string-match-p line (buffer-string)))))))
+
+(ert-deftest duet-rpc-doctor-tells-what-is-broken ()
+  (duet-rpc-test-with "/nowhere/duet-rpc.pyz"
+    (save-window-excursion
+      (let ((duet-rpc-python "no-such-python"))
+        (duet-rpc-doctor))
+      (should (string-match-p "^Daemon +stopped: Cannot find" (buffer-string)))
+      (should (string-match-p "^Python +.*no-such-python" (buffer-string)))
+      (should-not (string-match-p " \\.\\.\\.$" (buffer-string)))))
+  (duet-rpc-test-with '("sh" "-c" "sleep 0.2; echo broken >&2; exit 3")
+    (save-window-excursion
+      (duet-rpc-doctor)
+      (duet-rpc-test-until (not (string-match-p " \\.\\.\\.$" (buffer-string))))
+      (should (string-match-p "^Last stderr +broken" (buffer-string)))
+      (should (string-match-p "exited with code 3" (buffer-string))))))
+
+;;; interactive-tests.el ends here

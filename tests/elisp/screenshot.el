@@ -1,0 +1,61 @@
+;;; screenshot.el --- Pose for a picture  -*- lexical-binding: t; -*-
+
+;;; Commentary:
+
+;; screenshot.sh loads this in an Emacs with a window.
+
+;;; Code:
+
+(load (getenv "DUET_RPC_EL") nil t)
+(setq duet-rpc-program (getenv "DUET_RPC_PYZ")
+      inhibit-startup-screen t
+      frame-resize-pixelwise t
+      use-dialog-box nil
+      icomplete-prospects-height 12
+      max-mini-window-height 0.5)
+(menu-bar-mode -1)
+(tool-bar-mode -1)
+(scroll-bar-mode -1)
+(blink-cursor-mode -1)
+(fido-vertical-mode 1)
+(duet-rpc-mode-line-mode 1)
+(load-theme 'modus-operandi t)
+(set-face-attribute 'default nil :family "DejaVu Sans Mono" :height 110)
+(set-face-attribute 'completions-annotations nil :inherit 'shadow :slant 'normal)
+
+(with-current-buffer (get-buffer-create "words.el")
+  (emacs-lisp-mode)
+  (setq lexical-binding t)
+  (insert ";; Any method of the daemon, from Lisp:
+
+(duet-rpc-request \"version\")
+     ⇒ (:version \"0.1.0\")
+
+;; A command of one's own, in one line:
+
+(duet-rpc-define-command my-log \"setLogLevel\" :params (:level prompt))
+
+;; Or just M-x duet-rpc-call:
+")
+  (set-buffer-modified-p nil)
+  (switch-to-buffer (current-buffer)))
+
+(defun screenshot-fit ()
+  "Let the frame fill the screen."
+  (set-frame-position nil 0 0)
+  (modify-frame-parameters nil '((internal-border-width . 6) (fullscreen . nil)))
+  (set-frame-size nil (- (display-pixel-width) 12) (- (display-pixel-height) 12) t))
+
+(defun screenshot-take ()
+  "Take the picture and leave."
+  (redisplay t)
+  (call-process "import" nil nil nil "-window" "root" (getenv "SCREENSHOT"))
+  (kill-emacs))
+
+(run-with-timer 1 nil #'screenshot-fit)
+(run-with-timer 2 nil (lambda ()
+                        (duet-rpc-request "version")
+                        (run-with-timer 3 nil #'screenshot-take)
+                        (call-interactively #'duet-rpc-call)))
+
+;;; screenshot.el ends here

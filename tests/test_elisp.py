@@ -1,0 +1,176 @@
+"""The Emacs side, in real Emacsen: every ERT test, the byte-compiler, checkdoc, package-lint.
+
+`EMACSEN` names the Emacsen, as commands parted by spaces. One Emacs runs one file of ERT
+tests, with a home directory of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = ROOT / "elisp" / "duet-rpc.el"
+PYZ = ROOT / "dist" / "duet-rpc.pyz"
+TESTS = ROOT / "tests" / "elisp"
+EMACSEN = os.environ.get("EMACSEN", "emacs").split()
+
+FORWARDED = ("PATH", "LANG", "LC_ALL", "TMPDIR")
+
+
+@pytest.fixture(params=EMACSEN)
+def emacs(request: pytest.FixtureRequest) -> str:
+    """Give each Emacs; skip where it is missing, except where everything must be tested."""
+    command = str(request.param)
+    if shutil.which(command) is None:
+        message = f"there is no {command}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return command
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Give an environment with a home directory of its own."""
+    kept = {name: os.environ[name] for name in FORWARDED if name in os.environ}
+    path = str(Path(sys.executable).parent) + os.pathsep + kept.get("PATH", os.defpath)
+    home = tmp_path / "home"
+    home.mkdir()
+    return {
+        **kept,
+        "PATH": path,
+        "HOME": str(home),
+        "DUET_RPC_EL": str(LIBRARY),
+        "DUET_RPC_PYZ": str(PYZ),
+    }
+
+
+def run(
+    emacs: str, environment: dict[str, str], *arguments: object, timeout: float = 240
+) -> subprocess.CompletedProcess[str]:
+    """Run Emacs in batch mode."""
+    return subprocess.run(  # noqa: S603
+        [emacs, "-Q", "--batch", *map(str, arguments)],
+        env=environment,
+        cwd=environment["HOME"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in TESTS.glob("*-tests.el")))
+def test_ert(emacs: str, environment: dict[str, str], file: str) -> None:
+    """Run a file of ERT tests; none may fail, and all must have run."""
+    result = run(
+        emacs, environment, "-L", TESTS, "-l", TESTS / file, "-f", "ert-run-tests-batch-and-exit"
+    )
+    assert result.returncode == 0, result.stdout
+    defined = len(re.findall(r"^\(ert-deftest ", (TESTS / file).read_text("utf-8"), re.M))
+    assert defined
+    assert f"Ran {defined} tests, {defined} results as expected" in result.stdout, result.stdout
+
+
+def test_byte_compiles_without_warnings(
+    emacs: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Compile the library, warnings being errors."""
+    copy = tmp_path / LIBRARY.name
+    shutil.copy(LIBRARY, copy)
+    strict = "(setq byte-compile-error-on-warn t)"
+    result = run(emacs, environment, "--eval", strict, "-f", "batch-byte-compile", copy)
+    assert result.returncode == 0, result.stdout
+    assert result.stdout == ""
+
+
+def test_checkdoc_is_silent(emacs: str, environment: dict[str, str]) -> None:
+    """Check the docstrings and the messages."""
+    form = f'(checkdoc-file "{LIBRARY}")'
+    result = run(emacs, environment, "-l", "checkdoc", "--eval", form)
+    assert result.returncode == 0, result.stdout
+    assert result.stdout == ""
+
+
+def test_package_lint_is_silent(emacs: str, environment: dict[str, str]) -> None:
+    """Check what MELPA would check."""
+    sources = sorted(Path("/usr/share/emacs/site-lisp/elpa-src").glob("*"))
+    if not any(path.name.startswith("package-lint") for path in sources):
+        pytest.skip("package-lint is not installed; on Debian: apt-get install elpa-package-lint")
+    paths = [word for path in sources for word in ("-L", path)]
+    result = run(
+        emacs,
+        environment,
+        *paths,
+        "-l",
+        "package-lint",
+        "-f",
+        "package-lint-batch-and-exit",
+        LIBRARY,
+    )
+    assert "Entering directory" in result.stdout, result.stdout
+    lines = [
+        line
+        for line in result.stdout.splitlines()
+        if line.startswith(LIBRARY.name)
+        # Debian's package-lint is older than Emacs 28.
+        and "uninstallable in all released Emacs versions" not in line
+    ]
+    assert lines == []
+
+
+def gone(pid: int, seconds: float) -> bool:
+    """Wait until a process is gone."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("how", ["kill -9", "exit"])
+def test_emacs_leaves_no_process(emacs: str, environment: dict[str, str], how: str) -> None:
+    """End Emacs the hard way and the usual way; the daemon goes with it, nothing is asked."""
+    form = """(progn
+      (setq duet-rpc-program (getenv "DUET_RPC_PYZ"))
+      (duet-rpc-request "version")
+      (duet-rpc-async-request "version" nil)
+      (princ (format "%d %d\n" (emacs-pid)
+                     (process-id (duet-rpc--server-process (duet-rpc--server)))))
+      (read-string "")
+      (save-buffers-kill-emacs))"""
+    process = subprocess.Popen(  # noqa: S603
+        [emacs, "-Q", "--batch", "-l", str(LIBRARY), "--eval", form],
+        env=environment,
+        cwd=environment["HOME"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        parent, daemon = map(int, process.stdout.readline().split())
+        os.kill(daemon, 0)
+        if how == "exit":
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.wait(10) == 0
+        else:
+            os.kill(parent, signal.SIGKILL)
+        assert gone(daemon, 4)

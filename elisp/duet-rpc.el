@@ -1,6 +1,6 @@
 ;;; duet-rpc.el --- Emacs commands written in Python  -*- lexical-binding: t; -*-
 
-;; Copyright (C) 2025 the duet-rpc authors
+;; Copyright (C) 2026 the duet-rpc authors
 
 ;; Author: the duet-rpc authors
 ;; Version: 0.1.0

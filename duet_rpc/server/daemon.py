@@ -167,8 +167,8 @@ class Daemon:
             if self._deadline is not None and monotonic() >= self._deadline:
                 self._expire()
             elif not self._lifecycle.stopping:
-                self.registry.load()
                 log.settle()
+                self.registry.load()
         return not self._ended
 
     def _look_ahead(self) -> bool:

@@ -66,7 +66,7 @@ def leave_junk_behind(request: Any) -> None:
     version = {"version": os.environ["FAKE_VERSION"]}
     reply(request, version if request["method"] == "version" else [])
     if request["method"] == "listMethods":
-        write(b"bye\n")
+        write(os.environ["FAKE_JUNK"].encode())
 
 
 def stop_in_the_middle(_request: Any) -> None:

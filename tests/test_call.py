@@ -169,11 +169,11 @@ def test_every_kind_of_value_is_written_as_json_writes_it(
     assert out == json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def test_what_a_terminal_might_obey_is_escaped(env: dict[str, str]) -> None:
-    reply = r'{"jsonrpc":"2.0","id":1,"result":"\u001b[2J \u009b2J \u007f \ud800 \b"}'
-    code, out, _ = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
-    assert code == 0
-    assert out == r'"\u001b[2J \u009b2J \u007f \ud800 \b"' + "\n"
+@pytest.mark.parametrize("text", [r"\u001b[2J", r"\u009b2J é", r"\u007f", r"\ud800 é", r"\b"])
+def test_what_a_terminal_might_obey_is_escaped(text: str, env: dict[str, str]) -> None:
+    reply = f'{{"jsonrpc":"2.0","id":1,"result":"{text}"}}'
+    code, out, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
+    assert (code, out, err) == (0, f'"{text}"\n', "")
 
 
 def test_a_stdout_that_knows_ascii_only_gets_ascii(env: dict[str, str]) -> None:
@@ -217,6 +217,14 @@ def test_a_reader_that_goes_away_is_no_traceback(env: dict[str, str]) -> None:
     command = f"{' '.join(SOURCE)} call listMethods | true"
     done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, check=False)
     assert done.stderr == b""
+
+
+def test_stdin_and_stderr_may_be_closed(env: dict[str, str]) -> None:
+    for closed in ("<&-", "2>&-", "<&- 2>&-"):
+        command = ["sh", "-c", f"{' '.join(SOURCE)} call version {closed}"]
+        assert say([], env, None, command) == (0, VERSION, ""), closed
+        command = ["sh", "-c", f"{' '.join(SOURCE)} call nonsense {closed}"]
+        assert say([], env, None, command)[:2] == (1, ""), closed
 
 
 def test_a_stdout_that_is_closed_or_full_is_no_traceback(env: dict[str, str]) -> None:
@@ -496,6 +504,19 @@ def test_ctrl_c_works_while_a_daemon_does_not_read(env: dict[str, str], tmp_path
         assert person.leave() == 130
 
 
+def test_a_job_in_the_background_does_not_hear_ctrl_c(env: dict[str, str]) -> None:
+    """A shell without job control starts it with SIGINT ignored."""
+    command = f"trap '' INT; exec {' '.join(WITH_DAEMON)} methods call sleep seconds=1.5"
+    process = subprocess.Popen(
+        ["sh", "-c", command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    for _ in range(3):
+        time.sleep(0.4)
+        process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, b'"slept"\n')
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_that_ends_the_caller_leaves_no_orphan(
     number: signal.Signals, env: dict[str, str]
@@ -537,7 +558,8 @@ def test_the_pyz_calls_itself(env: dict[str, str], tmp_path: Path) -> None:
 def test_the_installed_command_looks_for_no_module_in_the_working_directory(
     env: dict[str, str], tmp_path: Path
 ) -> None:
-    (tmp_path / "json.py").write_text("raise SystemExit('planted')\n")
+    for name in ("json.py", "duet_rpc.py"):
+        (tmp_path / name).write_text("raise SystemExit('planted')\n")
     script = tmp_path / "bin" / "duet-rpc"
     script.parent.mkdir()
     script.write_text(

@@ -358,14 +358,18 @@ def test_a_daemon_that_does_not_answer(daemon: str, detail: str, env: dict[str, 
 
 
 def test_a_daemon_of_another_version(env: dict[str, str]) -> None:
-    code, checks = examine({**env, "FAKE_VERSION": "0.0.1"}, with_fake("late-junk"))
-    assert code == 1
+    env = {**env, "FAKE_VERSION": "0.0.1", "FAKE_JUNK": ""}
+    code, checks = examine(env, with_fake("late-junk"))
+    assert (code, trouble(checks)) == (1, {"daemon": "fail"})
     assert "'0.0.1'" in checks["daemon"]["detail"]
 
 
-@pytest.mark.parametrize("daemon", ["junk", "late-junk"])
-def test_a_stdout_with_more_than_frames(daemon: str, env: dict[str, str]) -> None:
-    code, checks = examine({**env, "FAKE_VERSION": __version__}, with_fake(daemon))
+@pytest.mark.parametrize(
+    ("daemon", "junk"), [("junk", ""), ("late-junk", "bye\n"), ("late-junk", "bye")]
+)
+def test_a_stdout_with_more_than_frames(daemon: str, junk: str, env: dict[str, str]) -> None:
+    env = {**env, "FAKE_VERSION": __version__, "FAKE_JUNK": junk}
+    code, checks = examine(env, with_fake(daemon))
     assert code == 1
     assert checks["stdout"]["status"] == "fail"
     assert "sitecustomize" in checks["stdout"]["fix"]

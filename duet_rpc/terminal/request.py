@@ -42,7 +42,9 @@ class Interrupts:
         self.wakeup, self._awake = os.pipe()
         os.set_blocking(self.wakeup, False)
         os.set_blocking(self._awake, False)
-        self._before = signal.signal(signal.SIGINT, self._note)
+        self._before = signal.getsignal(signal.SIGINT)
+        if self._before is not signal.SIG_IGN:  # a job in the background is not meant
+            signal.signal(signal.SIGINT, self._note)
         self._wakeup_before = signal.set_wakeup_fd(self._awake, warn_on_full_buffer=False)
         return self
 

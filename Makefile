@@ -8,11 +8,11 @@ export EMACSEN
 BIN := .venv/bin
 SOURCES := $(shell find duet_rpc -name '*.py') elisp/duet-rpc.el pyproject.toml
 
-.PHONY: help run test lint pyz bench clean
+.PHONY: help run test lint pyz bench screenshot clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
 	@$(BIN)/python examples/six_calls.py dist/duet-rpc.pyz
@@ -20,15 +20,19 @@ run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
 test: dist/duet-rpc.pyz build/tools ## set up, then run all tests
 	$(BIN)/python -m pytest
 
-lint: .venv/ready ## ruff, mypy, and for the elisp byte-compiler, checkdoc, package-lint
+lint: .venv/ready build/tools ## ruff, mypy, and for the elisp byte-compiler, checkdoc, package-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_elisp.py -k 'compiles or checkdoc or lint'
 
 pyz: dist/duet-rpc.pyz ## build dist/duet-rpc.pyz and dist/duet-rpc.el
 
 bench: dist/duet-rpc.pyz ## measure, beside the leanest loop that Python can do
 	$(BIN)/python -m bench
+
+screenshot: dist/duet-rpc.pyz ## take the picture of Emacs that this README shows
+	tests/elisp/screenshot.sh elisp/duet-rpc-call.png
 
 clean: ## remove everything that was made
 	rm -rf .venv build dist tests/clients/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -53,6 +57,8 @@ dist/duet-rpc.pyz: .venv/ready $(SOURCES)
 build/tools: tests/clients/package.json
 	@mkdir -p build
 	@need=; for e in $(EMACSEN); do command -v $$e > /dev/null || need="$$need emacs-nox"; done; \
+	[ -d /usr/share/emacs/site-lisp/elpa-src ] || ! command -v apt-get > /dev/null || \
+	  need="$$need elpa-package-lint"; \
 	command -v npm > /dev/null || need="$$need nodejs npm"; \
 	if [ -n "$$need" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$need; \

@@ -281,7 +281,7 @@ def test_ctrl_c_cancels_what_runs_and_the_session_goes_on(editor: dict[str, str]
 def test_the_second_ctrl_c_ends_the_daemon_but_not_the_session(env: dict[str, str]) -> None:
     with Person(["methods", "console"], env, WITH_DAEMON) as person:
         person.see("duet>")
-        person.type("sleep seconds=30\r")
+        person.type("stubborn\r")
         time.sleep(0.5)
         person.type("\x03")
         person.see("cancelling")

@@ -58,7 +58,7 @@ def run(
     emacs: str, environment: dict[str, str], *arguments: object, timeout: float = 240
 ) -> subprocess.CompletedProcess[str]:
     """Run Emacs in batch mode."""
-    return subprocess.run(  # noqa: S603
+    return subprocess.run(
         [emacs, "-Q", "--batch", *map(str, arguments)],
         env=environment,
         cwd=environment["HOME"],
@@ -154,7 +154,7 @@ def test_emacs_leaves_no_process(emacs: str, environment: dict[str, str], how: s
                      (process-id (duet-rpc--server-process (duet-rpc--server)))))
       (read-string "")
       (save-buffers-kill-emacs))"""
-    process = subprocess.Popen(  # noqa: S603
+    process = subprocess.Popen(
         [emacs, "-Q", "--batch", "-l", str(LIBRARY), "--eval", form],
         env=environment,
         cwd=environment["HOME"],

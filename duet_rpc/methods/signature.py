@@ -24,7 +24,8 @@ def method_from(function: Callable[..., object], name: str) -> Method:
     positional = []
     for parameter in signature.parameters.values():
         hint = hints.get(parameter.name, Any)
-        if hint is Context:
+        # `ctx: Context = None` is Optional[Context] before Python 3.11.
+        if hint is Context or Context in typing.get_args(hint):
             context = parameter.name
         else:
             params[parameter.name] = _param(parameter, hint)

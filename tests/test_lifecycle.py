@@ -68,6 +68,7 @@ def test_a_signal_inside_a_frame_ends_it_without_a_reply(number: Signals) -> Non
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_a_running_request_has_two_seconds(trigger: str, method: str) -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version")
         client.send(request(1, method, [60]))
         time.sleep(0.5)
         start = time.monotonic()
@@ -84,6 +85,7 @@ def test_a_running_request_has_two_seconds(trigger: str, method: str) -> None:
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_a_request_that_is_done_in_time_sends_its_reply(trigger: str, method: str) -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version")
         client.send(request(1, method, [1.0]) + request(2))
         time.sleep(0.5)
         TRIGGERS[trigger](client)
@@ -98,6 +100,7 @@ def test_a_request_that_is_done_in_time_sends_its_reply(trigger: str, method: st
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_a_reply_stuck_in_a_full_pipe_has_two_seconds(trigger: str) -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version")
         client.send(request(1, "big", [5_000_000]))
         time.sleep(0.7)
         start = time.monotonic()
@@ -110,6 +113,7 @@ def test_a_reply_stuck_in_a_full_pipe_has_two_seconds(trigger: str) -> None:
 
 def test_a_reply_stuck_for_a_while_arrives_after_all() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version")
         client.send(request(1, "big", [5_000_000]))
         time.sleep(1.0)
         client.close_input()
@@ -122,6 +126,7 @@ def test_a_reply_stuck_for_a_while_arrives_after_all() -> None:
 
 def test_more_signals_change_nothing() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version")
         client.send(request(1, "sleep", [1.0]))
         time.sleep(0.4)
         for number in SIGNALS * 3:
@@ -135,6 +140,7 @@ def test_more_signals_change_nothing() -> None:
 
 def test_after_a_signal_nothing_more_is_read() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version")
         client.send(request(1, "sleep", [0.8]))
         time.sleep(0.4)
         client.signal(SIGTERM)
@@ -146,6 +152,7 @@ def test_after_a_signal_nothing_more_is_read() -> None:
 
 def test_frames_behind_a_running_method_are_all_answered_at_the_end_of_input() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version")
         client.send(b"".join(request(n, "sleep", [0.8]) for n in range(4)))
         client.close_input()
         assert [client.receive()["id"] for _ in range(4)] == [0, 1, 2, 3]
@@ -200,6 +207,7 @@ def test_stderr_closed_from_the_start_is_no_harm() -> None:
 
 def test_a_client_that_never_reads_stderr_does_not_stall_it() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version")
         for number in range(3000):  # more than 64 KiB of log
             client.call("version", id=number)
         os.set_blocking(client.process.stderr.fileno(), False)  # type: ignore[union-attr]
@@ -213,6 +221,7 @@ def test_a_client_that_never_reads_stderr_does_not_stall_it() -> None:
 
 def test_a_full_stderr_delays_the_exit_by_half_a_second_at_most() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version")
         for number in range(3000):
             client.call("version", id=number)
         client.close_input()

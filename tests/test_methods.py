@@ -328,6 +328,7 @@ def test_progress_goes_out_before_the_reply_where_the_caller_gave_a_token() -> N
     for token in ("t", 5):
         params = {"count": 3, "_meta": {"progressToken": token}}
         with daemon(WITH_METHODS) as client:
+            client.call("version", id="up")
             client.send(request(1, "steps", params))
             notes = [json.loads(client.receive_raw()) for _ in range(3)]
             assert client.receive()["result"] == "done"
@@ -375,6 +376,7 @@ def test_a_running_method_is_interrupted_and_the_next_request_served(
     method: str, id: object
 ) -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version", id="up")
         client.send(request(id, method, [30.0] if method == "forget_me" else None))
         time.sleep(0.4)
         start = time.monotonic()
@@ -391,6 +393,7 @@ def test_a_running_method_is_interrupted_and_the_next_request_served(
 
 def test_a_cancel_of_another_id_changes_nothing() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version", id="up")
         client.send(request(1, "forget_me", [1.0]))
         time.sleep(0.3)
         client.send(cancel("1") + cancel(1.0) + cancel(2) + cancel(None) + cancel([]))
@@ -399,6 +402,7 @@ def test_a_cancel_of_another_id_changes_nothing() -> None:
 
 def test_a_queued_request_is_dropped_and_answered_in_its_turn() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version", id="up")
         client.send(request(1, "forget_me", [1.0]) + request(2, "forget_me", [30.0]) + request(3))
         time.sleep(0.4)
         client.send(cancel(2))
@@ -416,6 +420,7 @@ def test_a_cancel_that_comes_too_late_is_no_noise() -> None:
 
 def test_what_must_not_be_interrupted_is_not() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version", id="up")
         client.send(request(1, "careful"))
         time.sleep(0.3)
         client.send(cancel(1))
@@ -427,6 +432,7 @@ def test_what_must_not_be_interrupted_is_not() -> None:
 def test_cancelling_amid_progress_never_breaks_a_frame() -> None:
     for _ in range(5):
         with daemon(WITH_METHODS) as client:
+            client.call("version", id="up")
             params = {"count": 10_000_000, "_meta": {"progressToken": "t" * 500}}
             client.send(request(1, "steps", params))
             for _ in range(50):
@@ -442,6 +448,7 @@ def test_cancelling_amid_progress_never_breaks_a_frame() -> None:
 
 def test_what_arrives_while_a_method_runs_is_kept_in_order_broken_or_not() -> None:
     with daemon(WITH_METHODS) as client:
+        client.call("version", id="up")
         client.send(request(1, "forget_me", [0.8]))
         time.sleep(0.3)
         client.send(request(2) + b"garbage\n" + request(3) + frame("{") + request(4))
@@ -452,6 +459,7 @@ def test_what_arrives_while_a_method_runs_is_kept_in_order_broken_or_not() -> No
 def test_more_than_the_cap_is_left_in_the_pipe_and_served_later() -> None:
     large = request(0, "setLogLevel", ["x" * 4_000_000])
     with daemon(WITH_METHODS) as client:
+        client.call("version", id="up")
         client.send(request(1, "forget_me", [2.0]))
         replies = client.exchange(large * 5 + request(2), 7)
     assert [reply["id"] for reply in replies] == [1, 0, 0, 0, 0, 0, 2]
@@ -479,6 +487,7 @@ def test_a_method_that_takes_the_signals_does_not_keep_them() -> None:
     import signal
 
     with daemon(WITH_METHODS) as client:
+        client.call("version", id="up")
         assert client.call("signals") == "taken"
         client.send(request(2, "give_up"))
         time.sleep(0.3)

@@ -1,0 +1,98 @@
+;;; methods-tests.el --- Methods in Python, called from Emacs  -*- lexical-binding: t; -*-
+
+;;; Code:
+
+(require 'duet-rpc-test-helpers)
+
+(defconst duet-rpc-test-top
+  (expand-file-name "../../" duet-rpc-test-directory))
+
+(defmacro duet-rpc-test-with-methods (&rest body)
+  "Run BODY with a daemon that has the test's methods and the examples."
+  (declare (indent 0) (debug t))
+  `(duet-rpc-test-with-pyz
+     (let ((duet-rpc-arguments
+            (list "rpc"
+                  "--methods" (expand-file-name "methods.py" duet-rpc-test-directory)
+                  "--methods" (expand-file-name "examples/sql.py" duet-rpc-test-top)
+                  "--methods" (expand-file-name "examples/reformat.py" duet-rpc-test-top)
+                  "--methods" (expand-file-name "examples/readability.py" duet-rpc-test-top))))
+       ,@body)))
+
+(defun duet-rpc-test-define-examples ()
+  "Evaluate the Lisp that stands at the head of each example."
+  (dolist (file (directory-files (expand-file-name "examples" duet-rpc-test-top) t "\\.py\\'"))
+    (with-temp-buffer
+      (insert-file-contents file)
+      (while (re-search-forward "^(duet-rpc-define-command" nil t)
+        (goto-char (match-beginning 0))
+        (eval (read (current-buffer)) t)))))
+
+(ert-deftest duet-rpc-quit-interrupts-a-busy-python-loop ()
+  (duet-rpc-test-with-methods
+    (duet-rpc-request "version")
+    (let ((pid (duet-rpc-test-pid))
+          (inhibit-quit nil))
+      (dotimes (_ 3)
+        (let ((timer (run-with-timer 0.4 nil (lambda () (setq quit-flag t)))))
+          (should (eq 'quit (condition-case nil
+                                (duet-rpc-request "forever")
+                              (quit 'quit))))
+          (cancel-timer timer))
+        (should (stringp (plist-get (duet-rpc-request "version") :version))))
+      (should (= pid (duet-rpc-test-pid))))))
+
+(ert-deftest duet-rpc-progress-comes-from-python ()
+  (duet-rpc-test-with-methods
+    (let ((steps nil) (result nil))
+      (duet-rpc-async-request "count.slowly" '(:to 5)
+                              :progress-fn (lambda (value) (push (plist-get value :done) steps))
+                              :success-fn (lambda (answer) (setq result answer)))
+      (duet-rpc-test-until result)
+      (should (= result 5))
+      (should (equal (reverse steps) '(1 2 3 4 5))))))
+
+(ert-deftest duet-rpc-errors-of-python-are-conditions ()
+  (duet-rpc-test-with-methods
+    (let ((err (should-error (duet-rpc-request "refuse" '(:why "tired")) :type 'duet-rpc-error)))
+      (should (= -32001 (duet-rpc-error-code err)))
+      (should (equal '(:why "tired") (duet-rpc-error-data err)))
+      (should (string-match-p "No: tired" (error-message-string err))))
+    (let ((err (should-error (duet-rpc-request "refuse" '(:why 3)) :type 'duet-rpc-error)))
+      (should (= -32602 (duet-rpc-error-code err))))))
+
+(ert-deftest duet-rpc-find-source-goes-to-the-line ()
+  (duet-rpc-test-with-methods
+    (save-window-excursion
+      (duet-rpc-list-methods)
+      (goto-char (point-min))
+      (should (search-forward "count.slowly"))
+      (duet-rpc-methods-find-source)
+      (should (equal (file-name-nondirectory buffer-file-name) "methods.py"))
+      (should (looking-at-p "@method(\"count.slowly\")"))
+      (kill-buffer))))
+
+(ert-deftest duet-rpc-examples-work-as-they-say ()
+  (duet-rpc-test-define-examples)
+  (duet-rpc-test-with-methods
+    (with-temp-buffer
+      (transient-mark-mode 1)
+      (insert "{\"a\":[1,2]}")
+      (push-mark (point-min) t t)
+      (call-interactively 'my-json)
+      (should (equal (buffer-string) "{\n  \"a\": [\n    1,\n    2\n  ]\n}\n"))
+      (erase-buffer)
+      (insert "select a from t")
+      (push-mark (point-min) t t)
+      (call-interactively 'my-sql-tidy)
+      (should (equal (buffer-string) "SELECT a\nFROM t\n"))
+      (erase-buffer)
+      (insert "One two. Three!")
+      (push-mark (point-min) t t)
+      (save-window-excursion
+        (call-interactively 'my-readability)
+        (with-current-buffer "*duet-rpc result*"
+          (should (string-match-p "\"words\": 3" (buffer-string))))))))
+
+(provide 'methods-tests)
+;;; methods-tests.el ends here

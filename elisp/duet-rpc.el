@@ -99,6 +99,7 @@ Zero keeps none.  Large answers take several times as long with it."
   (calls (make-hash-table))  ; the calls that are not yet answered, by token
   born                       ; when this life began
   (deaths 0)                 ; how many lives in a row were short
+  alarm                      ; (TIME . TIMER) for the next deadline of a call
   timer                      ; starts the next life
   info                       ; what it answered to `initialize'
   why                        ; what a person is told of its last death
@@ -111,7 +112,7 @@ Zero keeps none.  Large answers take several times as long with it."
                               (:copier nil))
   "One request, from its sending to its one end."
   server method token id buffer timeout
-  timer                      ; ends it; or the time of that, if somebody waits
+  deadline                   ; when it times out, if ever
   success-fn error-fn timeout-fn progress-fn
   outcome)                   ; nil, (result R), (error E), (timeout S), (cancelled)
 
@@ -169,9 +170,7 @@ Return an object that `duet-rpc-cancel' takes."
                               :success-fn (or success-fn #'ignore)
                               :error-fn error-fn :timeout-fn timeout-fn
                               :progress-fn progress-fn)))
-    (setf (duet-rpc--call-timer call)
-          (run-with-timer (duet-rpc--call-timeout call) nil
-                          #'duet-rpc--time-out call))
+    (duet-rpc--watch (duet-rpc--call-server call) (duet-rpc--set-deadline call))
     call))
 
 ;;;###autoload
@@ -1203,15 +1202,14 @@ PROGRESS-FN is as in `duet-rpc-async-request'."
 (defun duet-rpc--wait (call)
   "Wait until CALL has ended; cancel it if that is interrupted."
   (let ((process (duet-rpc--server-process (duet-rpc--call-server call))))
-    (setf (duet-rpc--call-timer call)
-          (+ (float-time) (duet-rpc--call-timeout call)))
+    (duet-rpc--set-deadline call)
     (unwind-protect
         (while (progn
                  ;; Short, because the answer may be read inside a timer
                  ;; that runs in here.
                  (accept-process-output (and (process-live-p process) process) 0.1)
                  (not (duet-rpc--call-outcome call)))
-          (when (> (float-time) (duet-rpc--call-timer call))
+          (when (> (float-time) (duet-rpc--call-deadline call))
             (duet-rpc--time-out call)))
       (duet-rpc-cancel call))))
 
@@ -1221,8 +1219,6 @@ PROGRESS-FN is as in `duet-rpc-async-request'."
     (setf (duet-rpc--call-outcome call) outcome)
     (remhash (duet-rpc--call-token call)
              (duet-rpc--server-calls (duet-rpc--call-server call)))
-    (when (timerp (duet-rpc--call-timer call))
-      (cancel-timer (duet-rpc--call-timer call)))
     (when (duet-rpc--call-success-fn call) ; else somebody waits for it
       (pcase outcome
         (`(result ,result)
@@ -1273,6 +1269,32 @@ not wait for another answer.  The buffer t means now, and any buffer."
         (jsonrpc-notify (duet-rpc--server-connection server)
                         '$/cancelRequest (list :id (duet-rpc--call-id call)))))))
 
+(defun duet-rpc--set-deadline (call)
+  "Let CALL time out later, counted from now; return when."
+  (setf (duet-rpc--call-deadline call)
+        (+ (float-time) (duet-rpc--call-timeout call))))
+
+(defun duet-rpc--watch (server time)
+  "Look at TIME, or before, for what is overdue at SERVER.
+One timer for them all: thousands would slow Emacs down."
+  (let ((alarm (duet-rpc--server-alarm server)))
+    (when (or (not alarm) (< time (car alarm)))
+      (when alarm (cancel-timer (cdr alarm)))
+      (setf (duet-rpc--server-alarm server)
+            (cons time (run-with-timer (max 0 (- time (float-time))) nil
+                                       #'duet-rpc--look server))))))
+
+(defun duet-rpc--look (server)
+  "End what is overdue at SERVER."
+  (setf (duet-rpc--server-alarm server) nil)
+  (let ((next nil))
+    (dolist (call (hash-table-values (duet-rpc--server-calls server)))
+      (when-let ((deadline (duet-rpc--call-deadline call)))
+        (if (<= deadline (float-time))
+            (duet-rpc--time-out call)
+          (setq next (min deadline (or next deadline))))))
+    (when next (duet-rpc--watch server next))))
+
 (defun duet-rpc--time-out (call)
   "End CALL because its time is up."
   (let* ((server (duet-rpc--call-server call))
@@ -1303,10 +1325,7 @@ not wait for another answer.  The buffer t means now, and any buffer."
   (when (eq method '$/progress)
     (when-let ((call (gethash (plist-get params :token)
                               (duet-rpc--server-calls server))))
-      (let ((end (+ (float-time) (duet-rpc--call-timeout call))))
-        (if (timerp (duet-rpc--call-timer call))
-            (timer-set-time (duet-rpc--call-timer call) (seconds-to-time end))
-          (setf (duet-rpc--call-timer call) end)))
+      (duet-rpc--set-deadline call)
       (when (duet-rpc--call-progress-fn call)
         (duet-rpc--call-back call (duet-rpc--call-progress-fn call)
                              (plist-get params :value))))))
@@ -1376,7 +1395,8 @@ not wait for another answer.  The buffer t means now, and any buffer."
          (remote-sentinel nil)
          (start
           (lambda ()
-            (let ((default-directory directory))
+            (let ((default-directory directory)
+                  (process-adaptive-read-buffering nil))
               (setq process
                     (make-process
                      :name name :command command :connection-type 'pipe

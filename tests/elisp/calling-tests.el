@@ -172,7 +172,14 @@
 (ert-deftest duet-rpc-progress-puts-off-the-timeout ()
   (duet-rpc-test-with-fake
     (should (equal "done" (duet-rpc--request "progress" '(:steps 6 :pause 0.2)
-                                             :timeout 0.6 :progress-fn #'ignore)))))
+                                             :timeout 0.6 :progress-fn #'ignore)))
+    (let (got)
+      (duet-rpc-async-request "progress" '(:steps 6 :pause 0.2)
+                              :timeout 0.6 :progress-fn #'ignore
+                              :timeout-fn (lambda () (setq got "timeout"))
+                              :success-fn (lambda (result) (setq got result)))
+      (duet-rpc-test-until got)
+      (should (equal got "done")))))
 
 (ert-deftest duet-rpc-answers-1000-calls ()
   (duet-rpc-test-with-pyz

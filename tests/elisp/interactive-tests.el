@@ -305,6 +305,9 @@
 
 (ert-deftest duet-rpc-doctor-tells-all-without-waiting ()
   (duet-rpc-test-with-pyz
+    (duet-rpc-request "version")
+    (duet-rpc-test-until
+     (string-match-p "INFO" (duet-rpc--log-tail (duet-rpc--server) 5)))
     (save-window-excursion
       (let ((begin (float-time)))
         (duet-rpc-doctor)

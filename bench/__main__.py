@@ -6,7 +6,9 @@ So every program takes its turn in every round, and what counts is the median of
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -110,6 +112,31 @@ def many_methods() -> None:
     )
 
 
+def from_emacs() -> None:
+    """Print what 1,000 synchronous calls take from each Emacs in EMACSEN."""
+    environ = {
+        **os.environ,
+        "DUET_RPC_EL": str(TOP / "elisp" / "duet-rpc.el"),
+        "DUET_RPC_PYZ": DUET[1],
+        "DUET_RPC_LEAN": LEAN[-1],
+    }
+    for emacs in os.environ.get("EMACSEN", "emacs").split():
+        if shutil.which(emacs):
+            script = str(TOP / "bench" / "emacs.el")
+            done = subprocess.run(
+                [emacs, "-Q", "--batch", "-l", script],
+                env=environ,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                check=True,
+            )
+            found = json.loads(done.stdout)
+            print(
+                f"{found['calls']} calls from Emacs {found['emacs']}: {found['duet_rpc_ms']} ms; "
+                f"jsonrpc.el to the lean loop {found['lean_ms']} ms; ratio {found['ratio']}"
+            )
+
+
 def main() -> None:
     """Measure and print."""
     Peer(DUET).leave()  # the first start unpacks
@@ -128,6 +155,7 @@ def main() -> None:
         ratio = statistics.median(ratios)
         print(f"{what:24}{a:14.1f}{b:14.1f}  {ratio:5.2f} ({low:.2f} to {high:.2f})")
     many_methods()
+    from_emacs()
 
 
 main()

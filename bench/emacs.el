@@ -1,4 +1,4 @@
-;;; bench.el --- Time synchronous calls  -*- lexical-binding: t; -*-
+;;; emacs.el --- Time synchronous calls  -*- lexical-binding: t; -*-
 
 ;;; Commentary:
 
@@ -59,4 +59,4 @@
 \"lean_ms\": %.1f, \"ratio\": %.2f}\n"
                    emacs-version bench-calls our their (/ our their)))))
 
-;;; bench.el ends here
+;;; emacs.el ends here

@@ -132,8 +132,9 @@ def from_emacs() -> None:
             )
             found = json.loads(done.stdout)
             print(
-                f"{found['calls']} calls from Emacs {found['emacs']}: {found['duet_rpc_ms']} ms; "
-                f"jsonrpc.el to the lean loop {found['lean_ms']} ms; ratio {found['ratio']}"
+                f"{found['calls']} calls from Emacs {found['emacs']}: {found['ours']:.0f} ms; "
+                f"jsonrpc.el to the lean loop: {found['lean']:.0f} ms; ratio {found['ratio']:.2f} "
+                f"({found['low']:.2f} to {found['high']:.2f})"
             )
 
 

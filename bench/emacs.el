@@ -4,7 +4,7 @@
 
 ;; Time 1,000 calls of `duet-rpc-request' to the daemon, and the same of
 ;; `jsonrpc-request' to the leanest loop that Python can do.  Print one
-;; line of JSON.  DUET_RPC_EL, DUET_RPC_PYZ and DUET_RPC_LEAN name the
+;; line of JSON: medians in milliseconds, and the ratio with its spread.  DUET_RPC_EL, DUET_RPC_PYZ and DUET_RPC_LEAN name the
 ;; library, the daemon and the loop.
 
 ;;; Code:
@@ -53,10 +53,12 @@
   (dotimes (_ bench-rounds)
     (push (bench-ms ours) our-times)
     (push (bench-ms lean) lean-times))
-  (let ((our (apply #'min our-times))
-        (their (apply #'min lean-times)))
-    (princ (format "{\"emacs\": \"%s\", \"calls\": %d, \"duet_rpc_ms\": %.1f, \
-\"lean_ms\": %.1f, \"ratio\": %.2f}\n"
-                   emacs-version bench-calls our their (/ our their)))))
+  (let* ((ratios (sort (cl-mapcar #'/ our-times lean-times) #'<))
+         (median (lambda (numbers) (nth (/ bench-rounds 2) (sort (copy-sequence numbers) #'<)))))
+    (princ (json-encode
+            (list :emacs emacs-version :calls bench-calls
+                  :ours (funcall median our-times) :lean (funcall median lean-times)
+                  :ratio (funcall median ratios)
+                  :low (car ratios) :high (car (last ratios)))))))
 
 ;;; emacs.el ends here

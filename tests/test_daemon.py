@@ -141,9 +141,10 @@ def test_each_frame_has_its_own_time_without_a_pause_between_them() -> None:
     assert "not complete" not in log
 
 
-def test_an_idle_daemon_does_not_wake() -> None:
-    with daemon() as client:
-        client.call("version")
+@pytest.mark.parametrize("method", ["version", "chatty"])
+def test_an_idle_daemon_does_not_wake(method: str) -> None:
+    with daemon(WITH_METHODS) as client:
+        client.call(method)
         time.sleep(1.0)  # the log's library is loaded when the client falls silent
 
         def switches() -> int:

@@ -497,6 +497,29 @@ def test_a_method_that_takes_the_signals_does_not_keep_them() -> None:
         assert client.wait()[0] == 0
 
 
+def test_a_method_with_an_event_loop_of_its_own_does_not_keep_the_signals(
+    tmp_path: Path,
+) -> None:
+    import signal
+
+    text = (
+        "import asyncio, signal\nfrom duet_rpc import method\n@method\ndef loop() -> str:\n"
+        "    async def work():\n"
+        "        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, print)\n"
+        "        await asyncio.sleep(0.01)\n"
+        "        return 'done'\n"
+        "    return asyncio.run(work())\n"
+    )
+    path = write(tmp_path, text)
+    with daemon([*SOURCE, "rpc", "--methods", path], env_for(tmp_path)) as client:
+        assert client.call("loop") == "done"
+        time.sleep(0.3)
+        client.signal(signal.SIGTERM)
+        code, seconds = client.wait()
+    assert code == 0
+    assert seconds < 1.5
+
+
 def test_a_method_that_forks_answers_once() -> None:
     reply, _ = call("forks")
     assert reply["result"] == "parent"

@@ -4,11 +4,11 @@ A hint becomes a `Shape`: a JSON Schema, and a function that takes a JSON value 
 returns what the method wants, or raises `Mismatch` with the path to what is wrong. The
 functions are closures, made once when a method is registered.
 
-Why our own: the checks must be strict (no `"1"` for 1), name the path of the wrong value
-in JSON's terms, be pure Python and cost nothing at start. For a method with three simple
-parameters a closure adds about 1 µs to the call. fastjsonschema generates code of the
-same speed, but takes 30 ms to import and compile and reports in its own words; typeguard
-checks values already made; cattrs and mashumaro coerce by design.
+Why our own: the checks must be strict (no `"1"` for 1, no true for 1), name the path of
+the wrong value in JSON's terms, be pure Python and add little to a call. Measured with
+three simple parameters on CPython 3.11: these closures 0.9 µs; fastjsonschema 2.2 µs, and
+it takes 1.0 for an integer; cattrs 2.3 µs and mashumaro 1.0 µs, and both turn `"1"` into 1;
+typeguard 20 µs, and it takes true for an integer. Each would add 25 to 100 ms of import.
 """
 
 from __future__ import annotations

@@ -160,13 +160,14 @@ class Daemon:
                 limits.append(self._deadline - monotonic())
             if log.unsettled or self.registry.loading_waits:
                 limits.append(SETTLE)
-            if stdio.wait(min(limits) if limits else None):
+            there = stdio.wait(min(limits) if limits else None)
+            if there:
                 piece = stdio.read()
                 self._reader.feed(piece)
                 return bool(piece)
             if self._deadline is not None and monotonic() >= self._deadline:
                 self._expire()
-            elif not self._lifecycle.stopping:
+            elif there is False:
                 log.settle()
                 self.registry.load()
         return not self._ended

@@ -19,6 +19,7 @@ from _signal import (
     SIGINT,
     SIGTERM,
     default_int_handler,
+    getitimer,
     getsignal,
     set_wakeup_fd,
     setitimer,
@@ -91,7 +92,10 @@ class Lifecycle:
         if self._guards == 1:
             if self.input_ended:
                 self._deadline = monotonic() + GRACE
-            setitimer(ITIMER_REAL, TICK, TICK)
+            # Started once for many methods in a row, and stopped by the first tick that
+            # finds none running: two system calls less for each.
+            if getitimer(ITIMER_REAL)[1] != TICK:
+                setitimer(ITIMER_REAL, TICK, TICK)
 
     def __exit__(self, *_: object) -> None:
         self._guards -= 1
@@ -99,12 +103,9 @@ class Lifecycle:
             if self._is_child:
                 os._exit(0)  # a fork that ran on to here has no client to answer
             if not self.stopping:
-                setitimer(ITIMER_REAL, 0)
                 self._deadline = None
-            # What a method may have changed: an event loop of its own takes the wake-up.
-            set_wakeup_fd(self._awake, warn_on_full_buffer=False)
             for number, handler in self._handlers.items():
-                if getsignal(number) is not handler:
+                if getsignal(number) is not handler:  # the method changed it
                     signal(number, handler)
 
     def cancel(self) -> None:
@@ -147,6 +148,11 @@ class Lifecycle:
         self._log.info(f"{NAMES[number]} received, shutting down gracefully")
 
     def _on_tick(self, _number: int, frame: FrameType | None) -> None:
+        if not self._guards and not self.stopping:
+            setitimer(ITIMER_REAL, 0)
+            # An event loop in a method takes the wake-up for itself.
+            set_wakeup_fd(self._awake, warn_on_full_buffer=False)
+            return
         now = monotonic()
         if self._deadline is not None and now >= self._deadline:
             if not self.stopping:

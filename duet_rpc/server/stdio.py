@@ -72,15 +72,15 @@ class Stdio:
         """True where a person types the requests."""
         return os.isatty(self._reading)
 
-    def wait(self, seconds: float | None) -> bool:
-        """Sleep until there is input or a signal; True where there is input."""
+    def wait(self, seconds: float | None) -> bool | None:
+        """Sleep until there is input (True), time is up (False) or a signal came (None)."""
         ready = self._input.poll(None if seconds is None else max(0.0, seconds) * 1000)
-        there = False
+        there: bool | None = False
         for descriptor, _ in ready:
             if descriptor == self._reading:
-                there = True
-            else:
-                self._lifecycle.awake()
+                return True
+            self._lifecycle.awake()
+            there = None
         return there
 
     def ready(self) -> bool:

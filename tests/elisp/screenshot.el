@@ -8,6 +8,9 @@
 
 (load (getenv "DUET_RPC_EL") nil t)
 (setq duet-rpc-program (getenv "DUET_RPC_PYZ")
+      duet-rpc-arguments
+      (cons "rpc" (mapcan (lambda (file) (list "--methods" file))
+                          (directory-files (getenv "EXAMPLES") t "\\.py\\'")))
       inhibit-startup-screen t
       frame-resize-pixelwise t
       use-dialog-box nil
@@ -23,20 +26,15 @@
 (set-face-attribute 'default nil :family "DejaVu Sans Mono" :height 110)
 (set-face-attribute 'completions-annotations nil :inherit 'shadow :slant 'normal)
 
-(with-current-buffer (get-buffer-create "words.el")
-  (emacs-lisp-mode)
-  (setq lexical-binding t)
-  (insert ";; Any method of the daemon, from Lisp:
-
-(duet-rpc-request \"version\")
-     ⇒ (:version \"0.1.0\")
-
-;; A command of one's own, in one line:
-
-(duet-rpc-define-command my-log \"setLogLevel\" :params (:level prompt))
-
-;; Or just M-x duet-rpc-call:
-")
+(with-current-buffer (get-buffer-create "reformat.py")
+  (insert-file-contents (expand-file-name "reformat.py" (getenv "EXAMPLES")))
+  (search-forward "@method")
+  (beginning-of-line)
+  (delete-region (point-min) (point))
+  (goto-char (point-min))
+  (insert "from duet_rpc import RpcError, method\n\n\n")
+  (python-mode)
+  (goto-char (point-min))
   (set-buffer-modified-p nil)
   (switch-to-buffer (current-buffer)))
 

@@ -55,7 +55,7 @@ cp "$root/elisp/duet-rpc.el" "$home"
 cd "$home"
 "$emacs" -Q --batch -f batch-byte-compile duet-rpc.el
 DISPLAY=:$(cat "$home/display") HOME=$home \
-DUET_RPC_EL=$home/duet-rpc.elc DUET_RPC_PYZ=$root/dist/duet-rpc.pyz SCREENSHOT=$out \
+EXAMPLES=$root/examples DUET_RPC_EL=$home/duet-rpc.elc DUET_RPC_PYZ=$root/dist/duet-rpc.pyz SCREENSHOT=$out \
   timeout 60 "$emacs" -Q --load "$here/screenshot.el"
 [ -s "$out" ] || { echo "screenshot: Emacs took no picture" >&2; exit 1; }
 echo "wrote $out"

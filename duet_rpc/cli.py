@@ -32,6 +32,8 @@ COMMANDS = {
 OPTIONS = {
     "--methods SOURCE": "load methods from a Python file or module; may be given again",
     "--log-level LEVEL": "debug, info, warn or error",
+    "--framing FRAMING": "rpc: content-length (the default), length-prefixed, lines or auto",
+    "--batch": "rpc: take arrays of requests, as JSON-RPC 2.0 has them",
     "--no-color": "no colour in what a terminal shows",
     "--json": "doctor: write for programs",
     "--yes": "trust: do not ask",
@@ -44,6 +46,23 @@ VARIABLES = {
     "DUET_RPC_CONFIG": "read this configuration file and no other",
     "NO_COLOR": "no colour, where not empty",
 }
+
+SWITCHES = {
+    "--batch": "batch",
+    "--no-color": "no_color",
+    "--json": "json",
+    "--yes": "yes",
+    "--help": "help",
+    "-h": "help",
+}
+
+NEEDS = {
+    "--log-level": "a level: debug, info, warn or error",
+    "--framing": "a framing: content-length, length-prefixed, lines or auto",
+    "--methods": "a Python file or the name of a module",
+}
+
+FRAMING_NAMES = ("content-length", "length-prefixed", "lines", "auto")
 
 USAGE = "usage: duet-rpc [OPTION]... COMMAND"
 
@@ -61,6 +80,8 @@ class Words:
         self.no_color = False
         self.json = False
         self.yes = False
+        self.framing: str | None = None
+        self.batch = False
         self.methods: list[str] = []
         self.help = False
         self.arguments: list[str] = []  # of `call`
@@ -76,6 +97,8 @@ class Words:
             raise UsageError("--json goes with doctor only")
         if self.yes and self.command != "trust":
             raise UsageError("--yes goes with trust only")
+        if (self.framing or self.batch) and self.command != "rpc":
+            raise UsageError("--framing and --batch go with rpc only")
         if self.methods and self.command not in (None, "rpc", "call", "console", "doctor"):
             raise UsageError(f"--methods has no place with {self.command}")
         if self.command == "call" and not self.arguments and not self.help:
@@ -83,26 +106,20 @@ class Words:
 
     def _read_option(self, word: str, rest: Iterator[str]) -> None:
         name, equals, value = word.partition("=")
-        if name == "--log-level":
-            level = value if equals else next(rest, None)
-            if level is None:
-                raise UsageError("--log-level needs a level: debug, info, warn or error")
-            self.log_level = check_level(level)
-        elif name == "--methods":
-            source = value if equals else next(rest, None)
-            if not source:
-                raise UsageError("--methods needs a Python file or the name of a module")
-            self.methods.append(source)
-        elif word == "--no-color":
-            self.no_color = True
-        elif word == "--json":
-            self.json = True
-        elif word == "--yes":
-            self.yes = True
-        elif word in ("-h", "--help"):
-            self.help = True
+        if word in SWITCHES:
+            setattr(self, SWITCHES[word], True)
         elif word == "--version":
             self.command = "version"
+        elif name in NEEDS:
+            value = value if equals else next(rest, "")
+            if not value:
+                raise UsageError(f"{name} needs {NEEDS[name]}")
+            if name == "--log-level":
+                self.log_level = check_level(value)
+            elif name == "--framing":
+                self.framing = check_framing(value)
+            else:
+                self.methods.append(value)
         else:
             raise UsageError(f"no such option: {word}")
 
@@ -124,6 +141,13 @@ def check_level(level: str) -> str:
     if level.lower() not in LEVELS:
         raise UsageError(f"no such log level: {level} (there are {', '.join(LEVELS)})")
     return level.lower()
+
+
+def check_framing(name: str) -> str:
+    """Return the name of a framing."""
+    if name not in FRAMING_NAMES:
+        raise UsageError(f"no such framing: {name} (there are {', '.join(FRAMING_NAMES)})")
+    return name
 
 
 def help_text() -> str:
@@ -181,6 +205,7 @@ def run_rpc(words: Words) -> None:
     descriptors = claim()
 
     from duet_rpc.log import Log
+    from duet_rpc.protocol.framing import FRAMINGS
     from duet_rpc.server.daemon import serve
 
     config = load_config()
@@ -189,7 +214,14 @@ def run_rpc(words: Words) -> None:
     log = Log(level, os.environ.get("DUET_RPC_LOG"), color)
     for warning in config.warnings:
         log.warn(warning)
-    serve(descriptors, log, [*words.methods, *config.methods], config.methods_folder)
+    serve(
+        descriptors,
+        log,
+        [*words.methods, *config.methods],
+        config.methods_folder,
+        framing=FRAMINGS.get(words.framing or "content-length"),
+        batch=words.batch,
+    )
 
 
 def run_for_people(words: Words) -> int:

@@ -18,7 +18,7 @@ from time import monotonic
 
 from duet_rpc.log import escape
 from duet_rpc.protocol.errors import OVERSIZE, Fault, RpcError
-from duet_rpc.protocol.framing import ContentLengthDecoder, encode
+from duet_rpc.protocol.framing import ContentLengthDecoder, encode_content_length
 from duet_rpc.protocol.limits import BODY_MAX, GRACE
 from duet_rpc.protocol.messages import to_json
 
@@ -211,7 +211,7 @@ class Client:
     # The two pipes.
 
     def _post(self, message: dict[str, object]) -> None:
-        self._outgoing += encode(to_json(message))
+        self._outgoing += encode_content_length(to_json(message))
         self._write()
 
     def _write(self) -> None:

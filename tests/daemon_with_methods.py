@@ -1,6 +1,6 @@
 """The daemon with methods that only tests want: slow, noisy, broken ones.
 
-python tests/daemon_with_methods.py [READ_TIMEOUT]
+python tests/daemon_with_methods.py [READ_TIMEOUT [FRAMING]]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from duet_rpc.log import Log  # noqa: E402
 from duet_rpc.methods.context import Cancelled, Context  # noqa: E402
 from duet_rpc.methods.signature import method_from  # noqa: E402
 from duet_rpc.protocol.errors import RpcError  # noqa: E402
+from duet_rpc.protocol.framing import FRAMINGS  # noqa: E402
 from duet_rpc.server.daemon import serve  # noqa: E402
 
 
@@ -182,9 +183,6 @@ METHODS = [
 
 if __name__ == "__main__":
     timeout = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
-    serve(
-        DESCRIPTORS,
-        Log("debug", os.environ.get("DUET_RPC_LOG")),
-        methods=METHODS,
-        read_timeout=timeout,
-    )
+    framing = FRAMINGS[sys.argv[2] if len(sys.argv) > 2 else "content-length"]
+    log = Log("debug", os.environ.get("DUET_RPC_LOG"))
+    serve(DESCRIPTORS, log, methods=METHODS, read_timeout=timeout, framing=framing)

@@ -61,6 +61,35 @@ def split_frames(data: bytes) -> list[bytes]:
     return bodies
 
 
+def take_content_length(data: bytes) -> tuple[bytes | None, bytes]:
+    """Take one reply off what has come: its body, or None, and the rest."""
+    head, blank, rest = data.partition(b"\r\n\r\n")
+    length = int(head.removeprefix(b"Content-Length: ")) if blank else 0
+    return (rest[:length], rest[length:]) if blank and len(rest) >= length else (None, data)
+
+
+def take_length_prefixed(data: bytes) -> tuple[bytes | None, bytes]:
+    """Do the same for four bytes of length."""
+    end = 4 + int.from_bytes(data[:4], "big")
+    if len(data) <= max(4, end):
+        return None, data
+    assert data[end : end + 1] == b"\n"
+    return data[4:end], data[end + 1 :]
+
+
+def take_line(data: bytes) -> tuple[bytes | None, bytes]:
+    """Do the same for lines."""
+    line, newline, rest = data.partition(b"\n")
+    return (line, rest) if newline else (None, data)
+
+
+TAKE = {
+    "content-length": take_content_length,
+    "length-prefixed": take_length_prefixed,
+    "lines": take_line,
+}
+
+
 def load(body: bytes) -> dict[str, Any]:
     """Read one reply and check what holds for all of them."""
     reply: dict[str, Any] = json.loads(body, parse_constant=_refuse)
@@ -92,6 +121,7 @@ class Client:
         self,
         command: Sequence[str | Path] = (*SOURCE, "rpc"),
         env: Mapping[str, str] | None = None,
+        framing: str = "content-length",
         **options: Any,
     ) -> None:
         environ = {**os.environ, "PYTHONPATH": str(TOP), **(env or {})}
@@ -100,6 +130,7 @@ class Client:
             [str(word) for word in command], env=environ, bufsize=0, **{**pipes, **options}
         )
         self._buffer = b""
+        self._take_from = TAKE[framing]
 
     def send(self, data: bytes) -> None:
         """Write all of it."""
@@ -125,14 +156,8 @@ class Client:
         return found
 
     def _take(self) -> bytes | None:
-        head, blank, rest = self._buffer.partition(b"\r\n\r\n")
-        if not blank:
-            return None
-        length = int(head.removeprefix(b"Content-Length: "))
-        if len(rest) < length:
-            return None
-        self._buffer = rest[length:]
-        return rest[:length]
+        body, self._buffer = self._take_from(self._buffer)
+        return body
 
     def _read(self, seconds: float) -> bytes | None:
         assert self.process.stdout is not None
@@ -200,10 +225,11 @@ class Client:
 def daemon(
     command: Sequence[str | Path] = (*SOURCE, "rpc"),
     env: Mapping[str, str] | None = None,
+    framing: str = "content-length",
     **options: Any,
 ) -> Iterator[Client]:
     """Run a daemon, and leave none behind."""
-    client = Client(command, env, **options)
+    client = Client(command, env, framing, **options)
     try:
         yield client
     finally:

@@ -208,7 +208,7 @@ def test_the_daemon_loads_nothing_that_is_for_people() -> None:
     code = (
         "import os, sys; sys.argv = ['duet-rpc', 'rpc']\n"
         "from duet_rpc.server import daemon\n"
-        "def look(*_): os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
+        "def look(*_, **__): os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
         "daemon.serve = look\n"
         "from duet_rpc.cli import main; main()\n"
     )

@@ -1,14 +1,20 @@
-"""Bytes to frames and back, without I/O.
+"""Bytes to frames and back, without I/O: one interface, three framings.
 
-The decoder is fed pieces as they arrive and asked for what they add up to: a frame (its
+A decoder is fed pieces as they arrive and asked for what they add up to: a frame (its
 body, as bytes), a `Fault`, or None for "need more". It never raises, and the same bytes
 give the same answers however they were cut.
 
 What makes it more than a loop is that a fault does not end the connection. After a fault
-whose frame has no known end the decoder is *lost*: it drops bytes, silently, up to the
-next line that holds `Content-Length:`. In valid JSON that text can only stand inside a
-string, and a string closes with a quote before its line ends; so a `Content-Length:`
-with no quote between it and the line's end is a header and never a piece of a body.
+whose frame has no known end a decoder is *lost*: it drops bytes, silently, up to where a
+frame must begin.
+
+- Content-Length: the next line that holds `Content-Length:`. In valid JSON that text can
+  only stand inside a string, and a string closes with a quote before its line ends; so a
+  `Content-Length:` with no quote between it and the line's end is a header and never a
+  piece of a body.
+- Length-prefixed: the next zero byte. The prefix of every frame that is not oversized
+  begins with one, and valid JSON holds none.
+- Lines: the next line.
 """
 
 from __future__ import annotations
@@ -24,6 +30,34 @@ from duet_rpc.protocol.errors import (
 )
 from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    class Decoder(Protocol):
+        """What the three have in common."""
+
+        def feed(self, data: bytes) -> None:
+            """Take one piece of input."""
+
+        def next(self) -> bytes | bytearray | Fault | None:
+            """Return the next frame or fault, or None where more bytes are needed."""
+
+        def reject(self) -> None:
+            """Take note that the frame just handed out held no JSON."""
+
+        def expire(self) -> None:
+            """Drop the frame that did not arrive in time."""
+
+        def finish(self) -> None:
+            """Take note that no more will come; `next` then says what that cut off."""
+
+        @property
+        def partial(self) -> bool:
+            """True inside a frame, where the rest must come in time."""
+
+
 LENGTH = b"content-length"
 TYPE = b"content-type"
 MARK = LENGTH + b":"
@@ -38,17 +72,35 @@ NOT_IN_NAME = (
     frozenset(b'"(),/:;<=>?@[\\]{} \t') | frozenset(range(32)) | frozenset(range(127, 256))
 )
 DIGITS_MAX = len(str(BODY_MAX))
+NEWLINE = ord("\n")
 
 
-def encode(body: bytes) -> bytes:
-    """One frame. jsonrpc.el wants exactly this header, and nothing else in it."""
+def encode_content_length(body: bytes) -> bytes:
+    """Make one frame. jsonrpc.el wants exactly this header, and nothing else in it."""
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def encode_length_prefixed(body: bytes) -> bytes:
+    """Make one frame: the length in four bytes, the body, a newline that is not counted."""
+    return len(body).to_bytes(4, "big") + body + b"\n"
+
+
+def encode_line(body: bytes) -> bytes:
+    """Make one line. Compact JSON has no raw newline; what others take for one is escaped."""
+    return body.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029") + b"\n"
+
+
+def oversize() -> Fault:
+    """Say that a body is larger than any may be."""
+    return Fault(INVALID_REQUEST, f"body larger than {BODY_MAX} bytes", OVERSIZE)
 
 
 class ContentLengthDecoder:
     """LSP's framing: a header section, an empty line, a body of the length it gave."""
 
-    __slots__ = ("_at", "_body", "_buffer", "_head", "_length", "_lost", "_refusal", "_scan")
+    __slots__ = (
+        "_at", "_body", "_buffer", "_finished", "_head", "_length", "_lost", "_refusal", "_scan",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._buffer: bytes | bytearray = b""
@@ -56,6 +108,7 @@ class ContentLengthDecoder:
         self._scan = 0  # no line ends between _at and here
         self._body = 0  # where the body of the last frame handed out began
         self._lost = False
+        self._finished = False
         self._begin(0)
 
     def _begin(self, at: int) -> None:
@@ -90,10 +143,10 @@ class ContentLengthDecoder:
         if self._head >= 0:
             fault = self._read_header()
             if fault is not None or self._head >= 0:
-                return fault
+                return fault or self._cut_off()
         end = self._at + self._length
         if end > len(self._buffer):
-            return None
+            return self._cut_off()
         self._body = self._at
         body = self._buffer[self._at : end]
         refusal = self._refusal
@@ -118,13 +171,17 @@ class ContentLengthDecoder:
         # may be a whole frame, swallowed by a length that was too long.
         self._lose(len(self._buffer) if self._head >= 0 else self._at)
 
-    def end(self) -> Fault | None:
-        """Say what the end of input cut off. Frames behind it may follow: ask `next`."""
-        if not self.partial:
+    def finish(self) -> None:
+        """Take note that no more will come; `next` then says what that cut off."""
+        self._finished = True
+
+    def _cut_off(self) -> Fault | None:
+        if not self._finished or not self.partial:
             return None
         if self._head >= 0:
             self._lose(len(self._buffer))
             return Fault(PARSE_ERROR, "input ended inside a header")
+        # Frames may lie behind it, swallowed.
         body = self._buffer[self._at :]
         self._lose(self._at)
         return Fault(PARSE_ERROR, "input ended before the announced length", body=body)
@@ -190,7 +247,7 @@ class ContentLengthDecoder:
             return Fault(PARSE_ERROR, "Content-Length is missing")
         if self._length > BODY_MAX:
             self._lose(self._at)
-            return Fault(INVALID_REQUEST, f"body larger than {BODY_MAX} bytes", OVERSIZE)
+            return oversize()
         self._head = -1
         return None
 
@@ -261,3 +318,173 @@ def split_parameters(value: bytes) -> list[bytes]:
             pieces[-1] += first
             pieces += more
     return [piece.strip() for piece in pieces]
+
+
+class LengthPrefixedDecoder:
+    """Four bytes of length, big-endian; the body; one newline that is not counted."""
+
+    __slots__ = ("_at", "_buffer", "_finished", "_lost", "_skip")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._at = 0  # where the unread bytes begin
+        self._skip = 0  # bytes of an oversized payload, and its newline, still to come
+        self._lost = False
+        self._finished = False
+
+    def feed(self, data: bytes) -> None:
+        """Take one piece of input."""
+        skipped = min(self._skip, len(data))
+        self._skip -= skipped
+        del self._buffer[: self._at]
+        self._at = 0
+        self._buffer += data[skipped:] if skipped else data
+
+    def next(self) -> bytes | bytearray | Fault | None:
+        """Return the next frame or fault, or None where more bytes are needed."""
+        buffer = self._buffer
+        if self._lost:
+            zero = buffer.find(0, self._at)
+            if zero < 0:
+                self._at = len(buffer)
+                return None
+            self._at = zero
+            self._lost = False
+        body = self._at + 4
+        if body > len(buffer):
+            return self._cut_off()
+        length = int.from_bytes(buffer[self._at : body], "big")
+        end = body + length
+        if length > BODY_MAX:
+            self._at = min(end + 1, len(buffer))
+            self._skip = end + 1 - self._at
+            return oversize()
+        if end >= len(buffer):
+            return self._cut_off()
+        if buffer[end] != NEWLINE:
+            self._lose(body)
+            return Fault(PARSE_ERROR, "no newline after the payload", body=buffer[body:end])
+        self._at = end + 1
+        return buffer[body:end]
+
+    def reject(self) -> None:
+        """Take note that the frame just handed out held no JSON.
+
+        Its newline stood where it should, so the length is believed; but where it was one
+        of the text's own, what follows is the rest and not a prefix.
+        """
+        self._lost = True
+
+    def expire(self) -> None:
+        """Drop the frame that did not arrive in time."""
+        # What took its length from garbage must not go on eating good frames.
+        self._skip = 0
+        self._lose(min(self._at + 4, len(self._buffer)))
+
+    def finish(self) -> None:
+        """Take note that no more will come; `next` then says what that cut off."""
+        self._finished = True
+
+    def _lose(self, at: int) -> None:
+        self._at = at
+        self._lost = True
+
+    def _cut_off(self) -> Fault | None:
+        if not self._finished or self._at == len(self._buffer):
+            return None
+        body = self._buffer[self._at + 4 :]
+        self._lose(min(self._at + 4, len(self._buffer)))
+        return Fault(PARSE_ERROR, "input ended before the announced length", body=body)
+
+    @property
+    def partial(self) -> bool:
+        """True inside a frame, where the rest must come in time."""
+        return not self._lost and (self._at < len(self._buffer) or self._skip > 0)
+
+
+class LinesDecoder:
+    """One JSON text a line; LF or CRLF; the last line may lack its end."""
+
+    __slots__ = ("_buffer", "_finished", "_scan", "_skipping")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._scan = 0  # no line ends before here
+        self._skipping = False  # the rest of a line that is too long
+        self._finished = False
+
+    def feed(self, data: bytes) -> None:
+        """Take one piece of input."""
+        self._buffer += data
+
+    def next(self) -> bytes | bytearray | Fault | None:
+        """Return the next frame or fault, or None where more bytes are needed."""
+        buffer = self._buffer
+        while True:
+            newline = buffer.find(b"\n", self._scan)
+            if newline < 0 and not (self._finished and buffer):
+                self._scan = len(buffer)
+                # A carriage return may be the first half of the line's end.
+                if self._scan - buffer.endswith(b"\r") > BODY_MAX and not self._skipping:
+                    self._skipping = True
+                    return oversize()
+                if self._skipping:
+                    self._drop(self._scan)
+                return None
+            end = newline if newline >= 0 else len(buffer)
+            line = buffer[: end - 1 if buffer[end - 1 : end] == b"\r" else end]
+            skipped = self._skipping
+            self._drop(end + 1)
+            self._skipping = False
+            if skipped or not line.strip(b" \t"):
+                continue
+            return oversize() if len(line) > BODY_MAX else line
+
+    def _drop(self, end: int) -> None:
+        del self._buffer[:end]
+        self._scan = 0
+
+    def reject(self) -> None:
+        """Take note that the frame just handed out held no JSON: the next line is the next."""
+
+    def expire(self) -> None:
+        """Drop the frame that did not arrive in time."""
+        self._drop(len(self._buffer))
+
+    def finish(self) -> None:
+        """Take note that no more will come: what is there is the last line."""
+        self._finished = True
+
+    @property
+    def partial(self) -> bool:
+        """True inside a frame, where the rest must come in time."""
+        return bool(self._buffer) and not self._skipping
+
+
+class Framing:
+    """How frames are told apart on the way in and made on the way out."""
+
+    __slots__ = ("decoder", "encode")
+
+    def __init__(self, decoder: Callable[[], Decoder], encode: Callable[[bytes], bytes]) -> None:
+        self.decoder = decoder
+        self.encode = encode
+
+
+CONTENT_LENGTH = Framing(ContentLengthDecoder, encode_content_length)
+LENGTH_PREFIXED = Framing(LengthPrefixedDecoder, encode_length_prefixed)
+LINES = Framing(LinesDecoder, encode_line)
+
+FRAMINGS = {
+    "content-length": CONTENT_LENGTH,
+    "length-prefixed": LENGTH_PREFIXED,
+    "lines": LINES,
+}
+
+
+def guess_framing(first: bytes) -> Framing:
+    """Tell the framing by the first byte that is not a line's end."""
+    byte = first.lstrip(b"\r\n")[:1]
+    if byte == b"\0":
+        return LENGTH_PREFIXED
+    return LINES if byte in (b"{", b"[") else CONTENT_LENGTH

@@ -6,6 +6,9 @@ HEADER_MAX = 8 * 1024
 BODY_MAX = 10 * 1024 * 1024
 """Bytes of one body."""
 
+BATCH_MAX = 1000
+"""Messages of one batch."""
+
 READ_TIMEOUT = 30.0
 """Seconds from the first byte of a frame to its last."""
 

@@ -23,7 +23,7 @@ from duet_rpc.protocol.errors import (
     TITLES,
     Fault,
 )
-from duet_rpc.protocol.limits import INTEGER_DIGITS_MAX
+from duet_rpc.protocol.limits import BATCH_MAX, INTEGER_DIGITS_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,6 +75,15 @@ class Failure:
         self.cause = cause  # for the log alone
 
 
+class Batch:
+    """Several messages in one frame, answered in one."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self, messages: list[Request | Response | Failure]) -> None:
+        self.messages = messages
+
+
 class _Scanner:
     """What the C scanner asks of its maker."""
 
@@ -105,8 +114,8 @@ if hasattr(sys, "gettotalrefcount"):
 _scan = make_scanner(_Scanner())  # type: ignore[arg-type]
 
 
-def parse(body: bytes | bytearray) -> Request | Response | Failure:
-    """Turn one body into the message it holds."""
+def parse(body: bytes | bytearray, batch: bool = False) -> Request | Response | Failure | Batch:
+    """Turn one body into the message it holds; an array only where batches are allowed."""
     try:
         text = str(body, "utf-8")
         start = 0
@@ -121,7 +130,7 @@ def parse(body: bytes | bytearray) -> Request | Response | Failure:
         # reply.
         import json.decoder  # noqa: F401
 
-        return parse(body)
+        return parse(body, batch)
     except UnicodeDecodeError:
         return fail(Fault(PARSE_ERROR, "the body is not UTF-8", body=body))
     except RecursionError:
@@ -131,10 +140,35 @@ def parse(body: bytes | bytearray) -> Request | Response | Failure:
     if type(value) is dict:
         return _read_envelope(value, body)
     if type(value) is list:
+        if batch:
+            return _read_batch(value, text, start)
         return Failure(
             NULL, INVALID_REQUEST, "Batch requests not supported", {"reason": BATCH_NOT_SUPPORTED}
         )
     return fail(Fault(INVALID_REQUEST, "expected an object"))
+
+
+def _read_batch(elements: list[object], text: str, at: int) -> Batch | Failure:
+    if not 0 < len(elements) <= BATCH_MAX:
+        detail = f"a batch holds 1 to {BATCH_MAX} messages"
+        return fail(Fault(INVALID_REQUEST, detail))
+    # Each element is parsed once more from its own text: its id is kept as it came.
+    messages: list[Request | Response | Failure] = []
+    for element in elements:
+        at = _skip_space(text, at + 1)  # past the bracket or the comma
+        end = _scan(text, at)[1]
+        if isinstance(element, dict):
+            messages.append(_read_envelope(element, text[at:end].encode()))
+        else:
+            messages.append(fail(Fault(INVALID_REQUEST, "expected an object")))
+        at = _skip_space(text, end)
+    return Batch(messages)
+
+
+def _skip_space(text: str, at: int) -> int:
+    while text[at] in SPACE:
+        at += 1
+    return at
 
 
 def fail(fault: Fault) -> Failure:

@@ -1,4 +1,4 @@
-"""Bytes to messages: the decoder and the parser, joined.
+"""Bytes to messages: a decoder and the parser, joined.
 
 They are joined because one thing takes both to see: a body that is no JSON may be the
 sign of a wrong length, and then the decoder has to look for the next frame inside it.
@@ -7,27 +7,40 @@ sign of a wrong length, and then the decoder has to look for the next frame insi
 from __future__ import annotations
 
 from duet_rpc.protocol.errors import INVALID_REQUEST, PARSE_ERROR, Fault
-from duet_rpc.protocol.framing import ContentLengthDecoder
+from duet_rpc.protocol.framing import CONTENT_LENGTH, guess_framing
 from duet_rpc.protocol.messages import Failure, fail, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Union
 
-    from duet_rpc.protocol.messages import Request, Response
+    from duet_rpc.protocol.framing import Decoder, Framing
+    from duet_rpc.protocol.messages import Batch, Request, Response
 
-    Message = Union[Request, Response, Failure]
+    Message = Union[Request, Response, Failure, Batch]
 
 
 class Reader:
     """Takes pieces of input and gives messages."""
 
-    __slots__ = ("_decoder", "expire", "feed")
+    __slots__ = ("_batch", "_decoder", "_guess", "framing")
 
-    def __init__(self) -> None:
-        self._decoder = ContentLengthDecoder()
-        self.feed = self._decoder.feed
-        self.expire = self._decoder.expire
+    def __init__(self, framing: Framing | None = CONTENT_LENGTH, batch: bool = False) -> None:
+        """Read this framing; None means the one that the first byte tells."""
+        self._guess = framing is None
+        self._batch = batch
+        self._use(framing or CONTENT_LENGTH)
+
+    def _use(self, framing: Framing) -> None:
+        self.framing = framing
+        self._decoder: Decoder = framing.decoder()
+
+    def feed(self, data: bytes) -> None:
+        """Take one piece of input."""
+        if self._guess and data.strip(b"\r\n"):
+            self._guess = False
+            self._use(guess_framing(data))
+        self._decoder.feed(data)
 
     @property
     def partial(self) -> bool:
@@ -40,7 +53,7 @@ class Reader:
         if event is None:
             return None
         if not isinstance(event, Fault):
-            message = parse(event)
+            message = parse(event, self._batch)
             if isinstance(message, Failure) and message.code == PARSE_ERROR:
                 self._decoder.reject()
             return message
@@ -51,7 +64,10 @@ class Reader:
                 self._decoder.reject()
         return fail(event)
 
-    def end(self) -> Failure | None:
-        """Say what the end of input cut off. Messages behind it may follow: ask `next`."""
-        fault = self._decoder.end()
-        return None if fault is None else fail(fault)
+    def expire(self) -> None:
+        """Drop the frame that did not arrive in time."""
+        self._decoder.expire()
+
+    def finish(self) -> None:
+        """Take note that no more will come; `next` then says what that cut off."""
+        self._decoder.finish()

@@ -12,9 +12,10 @@ from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.context import Context
 from duet_rpc.methods.registry import Method, Registry
 from duet_rpc.protocol.errors import REQUEST_CANCELLED, TITLES
-from duet_rpc.protocol.framing import encode
+from duet_rpc.protocol.framing import CONTENT_LENGTH
 from duet_rpc.protocol.limits import BODY_MAX, FAREWELL, READ_TIMEOUT
 from duet_rpc.protocol.messages import (
+    Batch,
     Failure,
     Request,
     encode_failure,
@@ -31,6 +32,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from duet_rpc.protocol.framing import Framing
+    from duet_rpc.protocol.messages import Response
     from duet_rpc.protocol.reader import Message
 
 CANCEL = "$/cancelRequest"
@@ -55,6 +58,8 @@ def serve(
     folder: str | None = None,
     methods: Iterable[Method] = (),
     read_timeout: float = READ_TIMEOUT,
+    framing: Framing | None = CONTENT_LENGTH,
+    batch: bool = False,
 ) -> None:
     """Serve one client until it or a signal ends it; does not return."""
     lifecycle = Lifecycle(log)
@@ -68,7 +73,7 @@ def serve(
             f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
             f"log to {log.sink}"
         )
-        daemon = Daemon(stdio, lifecycle, log, read_timeout)
+        daemon = Daemon(stdio, lifecycle, log, Reader(framing, batch), read_timeout)
         for method in methods:
             daemon.registry.add(method)
         daemon.load_later(sources or [], folder)
@@ -91,17 +96,25 @@ def is_cancel(message: Request) -> bool:
 class Daemon:
     """One client, one registry, one request at a time."""
 
-    def __init__(self, stdio: Stdio, lifecycle: Lifecycle, log: Log, read_timeout: float) -> None:
+    def __init__(
+        self,
+        stdio: Stdio,
+        lifecycle: Lifecycle,
+        log: Log,
+        reader: Reader,
+        read_timeout: float,
+    ) -> None:
         self._stdio = stdio
         self._lifecycle = lifecycle
         self._log = log
         self._read_timeout = read_timeout
-        self._reader = Reader()
+        self._reader = reader
         self._deadline: float | None = None  # for the frame that is arriving
         self._queue: deque[Message] = deque()  # what came while a method ran
         self._ahead = 0  # bytes read for the queue
         self._running: Request | None = None
         self._ended = False
+        self._batch: list[bytes] | None = None  # the answers to the batch being served
         self._replies: list[bytes] = []
         self._waiting = 0  # bytes in _replies
         self._leaving = False
@@ -199,12 +212,8 @@ class Daemon:
 
     def _end_input(self) -> None:
         self._lifecycle.input_ended = True
-        failure = self._reader.end()
-        while failure is not None and not self._done:
-            self._refuse(failure)
-            self._serve()
-            failure = self._reader.end()
-        self._flush()
+        self._reader.finish()
+        self._serve()
         self._log.info("stdin closed, shutting down gracefully")
 
     # Answering.
@@ -221,12 +230,10 @@ class Daemon:
             if message is None:
                 break
             moved = True
-            if isinstance(message, Request):
-                self._call(message)
-            elif isinstance(message, Failure):
-                self._refuse(message)
+            if isinstance(message, Batch):
+                self._serve_batch(message)
             else:
-                self._log.warn("a response that nobody asked for was dropped", id=message.id)
+                self._serve_one(message)
         self._flush()
         if not self._reader.partial:
             self._deadline = None
@@ -234,6 +241,26 @@ class Daemon:
             self._deadline = monotonic() + self._read_timeout
         elif monotonic() >= self._deadline:
             self._expire()
+
+    def _serve_one(self, message: Request | Response | Failure) -> None:
+        if isinstance(message, Request):
+            self._call(message)
+        elif isinstance(message, Failure):
+            self._refuse(message)
+        else:
+            self._log.warn("a response that nobody asked for was dropped", id=message.id)
+
+    def _serve_batch(self, batch: Batch) -> None:
+        """Answer several messages in one frame, in their order."""
+        answers: list[bytes] = []
+        self._batch = answers
+        for message in batch.messages:
+            if self._done:
+                break
+            self._serve_one(message)
+        self._batch = None
+        if answers:
+            self._send(b"[" + b",".join(answers) + b"]")
 
     def _call(self, request: Request) -> None:
         if is_cancel(request):
@@ -274,7 +301,7 @@ class Daemon:
             params = {"token": token, "value": value}
             message = {"jsonrpc": "2.0", "method": PROGRESS, "params": params}
             with self._lifecycle.uninterrupted():
-                self._stdio.write(encode(to_json(message)))
+                self._stdio.write(self._reader.framing.encode(to_json(message)))
 
         def add_log_line(level: str, message: str) -> None:
             with self._lifecycle.uninterrupted():
@@ -320,7 +347,10 @@ class Daemon:
     # Writing.
 
     def _send(self, body: bytes) -> None:
-        frame = encode(body)
+        if self._batch is not None:
+            self._batch.append(body)
+            return
+        frame = self._reader.framing.encode(body)
         self._replies.append(frame)
         self._waiting += len(frame)
         if self._waiting > FLUSH_AT:

@@ -207,6 +207,7 @@ def run_rpc(words: Words) -> None:
     from duet_rpc.log import Log
     from duet_rpc.protocol.framing import FRAMINGS
     from duet_rpc.server.daemon import serve
+    from duet_rpc.server.rpc import RpcFace
 
     config = load_config()
     level = words.log_level or config.log_level or "info"
@@ -217,6 +218,7 @@ def run_rpc(words: Words) -> None:
     serve(
         descriptors,
         log,
+        RpcFace,
         [*words.methods, *config.methods],
         config.methods_folder,
         framing=FRAMINGS.get(words.framing or "content-length"),

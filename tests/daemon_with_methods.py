@@ -1,6 +1,6 @@
 """The daemon with methods that only tests want: slow, noisy, broken ones.
 
-python tests/daemon_with_methods.py [READ_TIMEOUT [FRAMING]]
+python tests/daemon_with_methods.py [READ_TIMEOUT [FRAMING [batch]]]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from duet_rpc.methods.signature import method_from  # noqa: E402
 from duet_rpc.protocol.errors import RpcError  # noqa: E402
 from duet_rpc.protocol.framing import FRAMINGS  # noqa: E402
 from duet_rpc.server.daemon import serve  # noqa: E402
+from duet_rpc.server.rpc import RpcFace  # noqa: E402
 
 
 def spin(seconds: float) -> str:
@@ -184,5 +185,12 @@ METHODS = [
 if __name__ == "__main__":
     timeout = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     framing = FRAMINGS[sys.argv[2] if len(sys.argv) > 2 else "content-length"]
-    log = Log("debug", os.environ.get("DUET_RPC_LOG"))
-    serve(DESCRIPTORS, log, methods=METHODS, read_timeout=timeout, framing=framing)
+    serve(
+        DESCRIPTORS,
+        Log("debug", os.environ.get("DUET_RPC_LOG")),
+        RpcFace,
+        methods=METHODS,
+        read_timeout=timeout,
+        framing=framing,
+        batch="batch" in sys.argv[3:],
+    )

@@ -18,10 +18,9 @@ from typing import Callable, TypedDict
 from duet_rpc.methods.registry import Declaration, Method, Registry, declared
 from duet_rpc.methods.schema import Unsupported
 from duet_rpc.methods.signature import method_from
-from duet_rpc.methods.sources import ENTRY_POINTS, files_in
+from duet_rpc.methods.sources import ENTRY_POINTS, RELOAD, files_in
 
 BUNDLED = {"system": "duet_rpc.methods.system"}
-RELOAD = "reloadMethods"
 
 
 class Reloaded(TypedDict):
@@ -107,6 +106,7 @@ class Loader:
             return
         try:
             method = method_from(declaration.function, name)
+            method.title, method.hints = declaration.title, declaration.hints
         except Unsupported as error:
             self._problem(place, f"{name}: {error}")
             return

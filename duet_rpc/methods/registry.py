@@ -63,7 +63,7 @@ class Method:
 
     __slots__ = (
         "_required", "_result", "constant", "context", "default", "description", "function",
-        "label", "name", "params", "returns", "source",
+        "hints", "label", "name", "params", "returns", "source", "title",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,8 @@ class Method:
         self.constant = constant  # the result is always the same: encode it once
         self.context: str | None = None  # the parameter that takes the call's Context
         self.source: tuple[str, int] | None = None  # file and line, where it is the user's
+        self.title: str | None = None  # what to show to a person instead of the name
+        self.hints: dict[str, bool] = {}  # what it says of its effects
         self.default: Callable[[object], object] | None = None  # for what JSON has no word for
         self._required = [name for name, param in self.params.items() if param.required]
         self._result: bytes | None = None
@@ -96,18 +98,22 @@ class Method:
         return self.description.strip().partition("\n")[0]
 
     def call(self, params: Params, context: Context | None = None) -> bytes:
-        """Call the function; return its result as JSON."""
-        arguments = self._bind(params) if params or self._required else {}
+        """Check the parameters and call the function; return its result as JSON."""
+        arguments = self.bind(params) if params or self._required else {}
         if self._result is not None:
             return self._result
-        if self.context is not None:
-            arguments[self.context] = context
-        result = to_json(invoke(self.function, arguments), self.default)
+        result = self.run(arguments, context)
         if self.constant:
             self._result = result
         return result
 
-    def _bind(self, params: Params) -> dict[str, object]:
+    def run(self, arguments: dict[str, object], context: Context | None) -> bytes:
+        """Call the function with what `bind` has made of the parameters."""
+        if self.context is not None:
+            arguments[self.context] = context
+        return to_json(invoke(self.function, arguments), self.default)
+
+    def bind(self, params: Params) -> dict[str, object]:
         """Check parameters given by name or by position."""
         expected = self.params
         given: dict[str, object]
@@ -197,30 +203,50 @@ class Registry:
 class Declaration:
     """A function with `@method` above it, not yet part of a registry."""
 
-    __slots__ = ("function", "name")
+    __slots__ = ("function", "hints", "name", "title")
 
-    def __init__(self, function: Callable[..., object], name: str) -> None:
+    def __init__(
+        self, function: Callable[..., object], name: str, title: str | None, hints: dict[str, bool]
+    ) -> None:
         self.function = function
         self.name = name
+        self.title = title
+        self.hints = hints
 
 
 declared: list[Declaration] = []
 """What `@method` has seen since the last file was loaded."""
 
 
-def method(function: Any, /) -> Any:
+def method(
+    function: Any = None,
+    /,
+    *,
+    title: str | None = None,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+) -> Any:
     """Make a function callable from outside: `@method`, or `@method("its.name")`.
 
-    The function stays what it was and can be called as before.
+    The function stays what it was and can be called as before. The options tell an AI
+    client what the method does to the world, and what to call it in front of a person.
     """
-    if isinstance(function, str):
-        return lambda real: _declare(real, function)
-    return _declare(function, function.__name__)
+    said = {
+        "readOnlyHint": read_only,
+        "destructiveHint": destructive,
+        "idempotentHint": idempotent,
+        "openWorldHint": open_world,
+    }
+    hints = {name: value for name, value in said.items() if value is not None}
 
+    def declare(real: Any) -> Any:
+        name = function if isinstance(function, str) else real.__name__
+        declared.append(Declaration(real, name, title, hints))
+        return real
 
-def _declare(function: Any, name: str) -> Any:
-    declared.append(Declaration(function, name))
-    return function
+    return declare(function) if callable(function) else declare
 
 
 def accepted(schema: Schema) -> list[str] | None:

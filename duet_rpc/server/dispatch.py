@@ -15,7 +15,8 @@ from duet_rpc.protocol.messages import Failure, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from duet_rpc.methods.context import Context
+    from collections.abc import Callable
+
     from duet_rpc.methods.registry import Method, Registry
     from duet_rpc.protocol.messages import Request
 
@@ -29,15 +30,15 @@ def find(registry: Registry, request: Request) -> Method | Failure:
     return Failure(request.id, METHOD_NOT_FOUND, f"{TITLES[METHOD_NOT_FOUND]}: {name}")
 
 
-def call(method: Method, request: Request, context: Context | None = None) -> bytes | Failure:
-    """Call a method; return its result as JSON, or what to say instead."""
+def call(id: str | None, run: Callable[..., bytes], *arguments: object) -> bytes | Failure:
+    """Run a method; return its result as JSON, or what to say instead."""
     try:
         try:
-            return method.call(request.params, context)
+            return run(*arguments)
         except RpcError as error:
             to_json([error.code, error.message, error.data])  # or it is a failure of its own
-            return Failure(request.id, error.code, error.message, error.data)
+            return Failure(id, error.code, error.message, error.data)
     except Cancelled:
-        return Failure(request.id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+        return Failure(id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
     except BaseException as error:  # noqa: BLE001 - SystemExit too: a method does not end the daemon
-        return Failure(request.id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error)
+        return Failure(id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error)

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 def find(registry: Registry, request: Request) -> Method | Failure:
     """Find the method that a request names."""
-    method = registry.find(request.method)
-    if method is not None:
-        return method
+    return registry.find(request.method) or not_found(request)
+
+
+def not_found(request: Request) -> Failure:
+    """Say that there is no such method."""
     name = "".join(c if c.isprintable() else "?" for c in request.method[:RECEIVED_MAX])
     return Failure(request.id, METHOD_NOT_FOUND, f"{TITLES[METHOD_NOT_FOUND]}: {name}")
 

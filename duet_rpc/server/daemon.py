@@ -196,6 +196,7 @@ class Daemon:
             elif there is False:
                 log.settle()
                 self.face.registry.load()
+                return True  # loading may have read ahead
         return not self._ended
 
     def _look_ahead(self) -> bool:
@@ -245,6 +246,9 @@ class Daemon:
                 self._ahead = 0
                 message = self.reader.next()
             if message is None:
+                self._flush()
+                if self._queue:  # it came while a reply was stuck
+                    continue
                 break
             moved = True
             if isinstance(message, Batch):

@@ -55,6 +55,7 @@ class Lifecycle:
         self._held = 0
         self._next_interrupt = 0.0
         self._is_child = False
+        self._watching = False
         self.cancelled = False
         self.stopping = False
         self.input_ended = False
@@ -159,9 +160,19 @@ class Lifecycle:
                 self._log.info("stdin closed, shutting down gracefully")
             self._log.warn(f"gave up what was still running after {GRACE:g} s")
             self.leave(0)
-        if not self.stopping and self.watch() and self._deadline is None:
-            self.input_ended = True
-            self._deadline = now + GRACE
+        if self._watching:
+            # A look at a large message takes longer than a tick. It is neither begun again
+            # inside itself, or what came later would be read sooner, nor broken off.
+            return
+        if not self.stopping:
+            self._watching = True
+            try:
+                ended = self.watch()
+            finally:
+                self._watching = False
+            if ended and self._deadline is None:
+                self.input_ended = True
+                self._deadline = now + GRACE
         if self.cancelled and not self._held and now >= self._next_interrupt:
             self._next_interrupt = now + AGAIN
             while frame is not None:

@@ -28,7 +28,7 @@ from duet_rpc.protocol.messages import (
 )
 from duet_rpc.protocol.reader import Reader
 from duet_rpc.server import dispatch
-from duet_rpc.server.lifecycle import Lifecycle
+from duet_rpc.server.lifecycle import OUTPUT_CLOSED, Lifecycle
 from duet_rpc.server.stdio import Stdio
 
 TYPE_CHECKING = False
@@ -82,6 +82,7 @@ def serve(
     code = 1
     try:
         stdio = Stdio(descriptors, lifecycle)
+        lifecycle.output_closed = stdio.output_closed
         lifecycle.release = stdio.release
         log.info(
             f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
@@ -97,7 +98,7 @@ def serve(
         daemon.run()
         code = 0
     except BrokenPipeError:
-        log.error("stdout is closed: the client is gone")
+        log.error(OUTPUT_CLOSED)
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a person

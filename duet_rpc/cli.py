@@ -202,8 +202,13 @@ def main() -> NoReturn:
 
 def run_server(words: Words) -> None:
     """Serve on stdin and stdout; does not return unless the configuration is wrong."""
+    from _signal import SIGHUP, SIGINT, SIGTERM, signal
+
     from duet_rpc.server.stdio import claim
 
+    for number in (SIGHUP, SIGINT, SIGTERM):
+        # Until the daemon is there to take signals nothing has been read: it just leaves.
+        signal(number, lambda *_: os._exit(0))
     descriptors = claim()
 
     from duet_rpc.log import Log

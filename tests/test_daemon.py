@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -373,3 +374,29 @@ def test_replies_before_a_slow_method_do_not_wait_for_it() -> None:
         assert time.monotonic() - start < 1.2
         assert client.receive()["id"] == 2
         assert client.receive()["id"] == 3
+
+
+def test_a_request_that_comes_while_methods_are_loaded_is_answered(tmp_path: Path) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time\ntime.sleep(1.0)\n")
+    with daemon([*SOURCE, "rpc", "--methods", str(slow)]) as client:
+        client.call("version")
+        time.sleep(0.5)  # idle for long enough: the file is being loaded
+        client.send(request("meanwhile"))
+        assert client.receive()["id"] == "meanwhile"
+
+
+def test_what_comes_while_a_method_runs_keeps_its_order() -> None:
+    # Reading the large ones takes longer than the time between two looks at the input.
+    large = request("large", "version", [["x" * 100] * 40_000])
+    with daemon(WITH_METHODS) as client:
+        client.call("version")
+        client.send(request("slow", "sleep", [2.0]))
+        client.send(
+            b"".join(
+                [*(request(n) for n in range(50)), large, *(request(n) for n in range(50, 100))] * 2
+            )
+        )
+        ids = [client.receive()["id"] for _ in range(203)]
+    round = [*range(50), "large", *range(50, 100)]
+    assert ids == ["slow", *round, *round]

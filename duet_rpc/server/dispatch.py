@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from duet_rpc.methods.context import Cancelled
+from duet_rpc.methods.registry import BadResult
 from duet_rpc.protocol.errors import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -39,5 +40,9 @@ def call(method: Method, request: Request, context: Context | None = None) -> by
             return Failure(request.id, error.code, error.message, error.data)
     except Cancelled:
         return Failure(request.id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+    except BadResult as error:  # raised in our code, but not by it
+        return Failure(
+            request.id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error.with_traceback(None)
+        )
     except BaseException as error:  # noqa: BLE001 - SystemExit too: a method does not end the daemon
         return Failure(request.id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error)

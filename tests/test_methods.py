@@ -218,6 +218,44 @@ BROKEN = {
         "from duet_rpc import method\n@method\ndef f(*xs: int): pass\n",
         "words.py:2: f: *xs: int has no form in JSON; take a list or a dict instead",
     ),
+    "recursive parameter": (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from duet_rpc import method\n@dataclass\nclass Tree:\n    branches: list[Tree]\n"
+        "@method\ndef f(tree: Tree) -> int: return 1\n",
+        "words.py:7: f: parameter tree: its type contains itself",
+    ),
+    "recursive result": (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from duet_rpc import method\n@dataclass\nclass Tree:\n    branches: list[Tree]\n"
+        "@method\ndef f() -> Tree: return Tree([])\n",
+        "words.py:7: f: the result: its type contains itself",
+    ),
+    "hint of the result": (
+        "from duet_rpc import method\n@method\ndef f() -> set: return set()\n",
+        "words.py:2: f: the result: the hint set has no form in JSON",
+    ),
+    "no signature": (
+        "from duet_rpc import method\nmethod('f')(dict.update)\n",
+        "dict.update: f: its parameters can't be read: ",
+    ),
+    "a hint that can't be compared": (
+        "from duet_rpc import method\nfrom typing import Literal\n"
+        "@method\ndef f(x: Literal[[1]]) -> int: return 1\n",
+        "words.py:3: f: ",
+    ),
+    "a hint that raises": (
+        "from duet_rpc import method\nclass Odd:\n    def __hash__(self): 1 / 0\n"
+        "    def __call__(self): pass\n@method\ndef f(x: Odd()) -> int: return 1\n",
+        "words.py:5: f: ZeroDivisionError: ",
+    ),
+    "async": (
+        "from duet_rpc import method\n@method\nasync def f() -> int: return 1\n",
+        "words.py:2: f: an `async def` is not awaited here; let a `def` call asyncio.run",
+    ),
+    "reserved name": (
+        "from duet_rpc import method\n@method('rpc.discover')\ndef f(): pass\n",
+        "words.py:2: rpc.discover: names that begin with rpc. are reserved",
+    ),
     "built-in name": (
         "from duet_rpc import method\n@method('version')\ndef f(): pass\n",
         "words.py:2: version is the name of a built-in method",
@@ -281,6 +319,50 @@ def test_an_idle_daemon_has_loaded_its_methods(tmp_path: Path) -> None:
         client.call("version")
         time.sleep(1.5)
         assert mark.exists()
+
+
+def test_extras_of_annotated_are_no_matter(tmp_path: Path) -> None:
+    text = (
+        "from typing import Annotated\nfrom duet_rpc import method\n"
+        "@method\ndef f(x: Annotated[int, ['a list']]) -> int: return x\n"
+    )
+    assert ask(tmp_path, request(1, "f", [3]), "--methods", str(write(tmp_path, text)))[0] == [3]
+
+
+def test_parameters_by_position_alone_can_be_left_out_one_by_one(tmp_path: Path) -> None:
+    text = (
+        "from duet_rpc import Context, method\n@method\n"
+        "def f(a: int = 1, b: int = 2, ctx: Context = None, /, c: int = 3) -> list:\n"
+        "    return [a, b, ctx is not None, c]\n"
+    )
+    data = request(1, "f", {"b": 5}) + request(2, "f", {"c": 5}) + request(3, "f", [7, 8, 9])
+    results, _ = ask(tmp_path, data, "--methods", str(write(tmp_path, text)))
+    assert results == [[1, 5, True, 3], [1, 2, True, 5], [7, 8, True, 9]]
+
+
+def test_the_accepted_values_are_said_in_json(tmp_path: Path) -> None:
+    text = (
+        "from typing import Literal, Union\nfrom duet_rpc import method\n"
+        "@method\ndef f(x: Literal[True, 'a', 1, None]) -> None: pass\n"
+        "@method\ndef g(x: Union[Literal[True], Literal['z']]) -> None: pass\n"
+    )
+    path = str(write(tmp_path, text))
+    wrong: list[object] = [{}, ["y"], [2]]
+    data = b"".join(request(1, name, params) for name in "fg" for params in wrong)
+    results, _ = ask(tmp_path, data, "--methods", path)
+    assert [error["data"]["accepted"] for error in results] == [
+        *[["true", "a", "1", "null"]] * 3,
+        *[["true", "z"]] * 3,
+    ]
+    assert [error["data"]["received"] for error in results] == ["missing", "y", "integer"] * 2
+
+
+def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
+    text = "from duet_rpc import method\n@method\ndef f(x: dict[str, int]) -> None: pass\n"
+    path = str(write(tmp_path, text))
+    data = request(1, "f", {"n" * 1000: 1}) + request(2, "f", {"x": {"k" * 1000: ""}})
+    results, _ = ask(tmp_path, data, "--methods", path)
+    assert [error["data"]["param"] for error in results] == ["n" * 80, "x." + "k" * 80]
 
 
 # Reloading.

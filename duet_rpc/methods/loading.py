@@ -99,6 +99,9 @@ class Loader:
         if name in self._builtin:
             self._problem(place, f"{name} is the name of a built-in method")
             return
+        if name.startswith("rpc."):
+            self._problem(place, f"{name}: names that begin with rpc. are reserved")
+            return
         there = self._registry.get(name)
         if there is not None:
             other = _place(there.function, there)
@@ -109,6 +112,9 @@ class Loader:
             method.title, method.hints = declaration.title, declaration.hints
         except Unsupported as error:
             self._problem(place, f"{name}: {error}")
+            return
+        except Exception as error:  # noqa: BLE001 - a hint may be any object
+            self._problem(place, f"{name}: {type(error).__name__}: {error}")
             return
         self._registry.add(method)
         self._ours.append(name)

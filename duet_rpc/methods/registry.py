@@ -9,6 +9,7 @@ reply of the methods that are built in.
 from __future__ import annotations
 
 from duet_rpc.protocol.errors import RpcError, invalid_params
+from duet_rpc.protocol.limits import RECEIVED_MAX
 from duet_rpc.protocol.messages import to_json
 
 TYPE_CHECKING = False
@@ -134,7 +135,8 @@ class Method:
                 except Mismatch as mismatch:
                     raise mismatch.under(name).as_error() from None
             elif name != "_meta":  # which says something about the call itself
-                raise invalid_params(name, "no parameter of this name", json_type(value))
+                shown = name[:RECEIVED_MAX]
+                raise invalid_params(shown, "no parameter of this name", json_type(value))
         for name in self._required:
             if name not in arguments:
                 param = expected[name]
@@ -250,9 +252,13 @@ def method(
 
 
 def accepted(schema: Schema) -> list[str] | None:
-    """Return the fixed set of values, where there is one."""
-    values = schema.get("enum")
-    return [str(value) for value in values] if isinstance(values, list) else None
+    """Return the fixed set of values, as JSON or the text itself, where there is one."""
+    values, branches = schema.get("enum"), schema.get("anyOf")
+    if isinstance(values, list):
+        return [value if isinstance(value, str) else to_json(value).decode() for value in values]
+    if isinstance(branches, list):
+        return [word for branch in branches for word in accepted(branch) or ()] or None
+    return None
 
 
 def json_type(value: object) -> str:

@@ -47,10 +47,14 @@ def method_from(function: Callable[..., object], name: str) -> Method:
     )
     method.context = context
     method.default = to_plain
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is not None:
-        method.source = code.co_filename, code.co_firstlineno
+    method.source = source_of(function)
     return method
+
+
+def source_of(function: Callable[..., object]) -> tuple[str, int] | None:
+    """Return file and line of a function that is written in Python."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else (code.co_filename, code.co_firstlineno)
 
 
 def _shape(hint: object, what: str) -> Shape:

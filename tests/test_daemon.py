@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -325,11 +326,21 @@ def test_a_method_that_fails_is_an_internal_error_and_the_log_says_where(method:
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize("what", ["nan", "infinity", "object", "circle"])
+@pytest.mark.parametrize("number", range(5))
+def test_an_error_without_an_integer_or_a_text_is_an_internal_error(number: int) -> None:
+    reply, log = call_with_methods("refuse_in_odd_words", [number])
+    assert reply["error"] == {"code": -32603, "message": "Internal error"}
+    assert "TypeError: an RpcError has an integer for its code and a text for its message" in log
+    assert re.search(r"\(daemon_with_methods\.py:\d+ in refuse_in_odd_words\)", log)
+
+
+@pytest.mark.parametrize("what", ["nan", "infinity", "object", "circle", "set"])
 def test_a_result_that_is_no_json_is_an_internal_error_and_the_log_says_why(what: str) -> None:
     reply, log = call_with_methods("give", {"what": what})
     assert reply["error"] == {"code": -32603, "message": "Internal error"}
-    assert "method=give id=1 Internal error: " in log
+    why = {"set": "a value of type set has no form in JSON", "circle": "Circular reference"}
+    assert f"method=give id=1 Internal error: BadResult: {why.get(what, '')}" in log
+    assert re.search(r"\(returned by daemon_with_methods\.py:\d+\)\n", log)
 
 
 def test_a_method_refuses_in_its_own_words() -> None:

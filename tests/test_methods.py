@@ -205,6 +205,10 @@ BROKEN = {
     "syntax": ("x = (\n", r"words.py:1: SyntaxError"),
     "import": ("import no_such_thing\n", "words.py:1: ModuleNotFoundError: No module named"),
     "raise": ("\n\nraise ValueError('no')\n", "words.py:3: ValueError: no"),
+    "file": (
+        "open('/private/folder/notes.txt')\n",
+        "words.py:1: FileNotFoundError: No such file or directory: notes.txt\n",
+    ),
     "exit": ("import sys\nsys.exit(3)\n", "words.py:2: SystemExit: 3"),
     "hint": (
         "from duet_rpc import method\n@method\ndef f(x: bytes): pass\n",

@@ -16,6 +16,7 @@ from functools import partial
 from types import ModuleType
 from typing import Callable, TypedDict
 
+from duet_rpc.log import say_what
 from duet_rpc.methods.context import Cancelled
 from duet_rpc.methods.registry import Declaration, Registry, declared
 from duet_rpc.methods.schema import Unsupported
@@ -131,7 +132,7 @@ class Loader:
             self._problem(place, f"{name}: {error}")
             return
         except Exception as error:  # noqa: BLE001 - a hint may be any object
-            self._problem(place, f"{name}: {type(error).__name__}: {error}")
+            self._problem(place, f"{name}: {say_what(error)}")
             return
         self._registry.add(method)
         self._ours.append(name)
@@ -206,6 +207,4 @@ def _what_is_wrong(place: str, error: BaseException) -> tuple[str, str]:
             where = f"{os.path.basename(place)}:{frame.lineno}"
     if isinstance(error, OSError) and error.filename == place:
         return where, f"can't be read: {error.strerror}"
-    text = str(error)
-    kind = type(error).__name__
-    return where, f"{kind}: {text}" if text else kind
+    return where, say_what(error)

@@ -45,6 +45,10 @@ class Mismatch(Exception):
         return invalid_params(self.path, self.expected, self.received, self.accepted)
 
 
+class BadResult(Exception):
+    """What a method returned has no form in JSON; its text says why and which method."""
+
+
 class Param:
     """One parameter: its type's name for people, its JSON Schema, its check."""
 
@@ -98,6 +102,14 @@ class Method:
         """The first line of the description."""
         return self.description.strip().partition("\n")[0]
 
+    @property
+    def place(self) -> str:
+        """File and line for the log, or the name where it has none."""
+        if self.source is None:
+            return self.name
+        file, line = self.source
+        return f"{file.rpartition('/')[2]}:{line}"
+
     def call(self, params: Params, context: Context | None = None) -> bytes:
         """Check the parameters and call the function; return its result as JSON."""
         arguments = self.bind(params) if params or self._required else {}
@@ -112,7 +124,11 @@ class Method:
         """Call the function with what `bind` has made of the parameters."""
         if self.context is not None:
             arguments[self.context] = context
-        return to_json(invoke(self.function, arguments), self.default)
+        value = invoke(self.function, arguments)
+        try:
+            return to_json(value, self.default)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadResult(f"{error} (returned by {self.place})") from None
 
     def bind(self, params: Params) -> dict[str, object]:
         """Check parameters given by name or by position."""

@@ -263,7 +263,7 @@ def test_no_home_directory(home: str, detail: str, env: dict[str, str]) -> None:
     ("text", "detail"),
     [
         ('[log]\nlevle = "info"\n', ":2: no such key: log.levle; did you mean level?"),
-        ("[log\n", "(at line 1, column 5)"),
+        ("[log\n", ":1: Expected"),
         (b"\xff", "not UTF-8"),
         (None, "can't be read: No such file or directory"),
     ],

@@ -224,8 +224,8 @@ def test_a_pyz_that_can_not_be_executed(env: dict[str, str], pyz: list[str | Pat
 @pytest.mark.parametrize(
     ("more", "detail"),
     [
-        ({"HOME": "/proc"}, "/proc/.cache/duet-rpc can't be used; unpacked into "),
-        ({"XDG_CACHE_HOME": "/proc/x"}, "/proc/x/duet-rpc can't be used; unpacked into "),
+        ({"HOME": "/proc"}, "/proc/.cache/duet-rpc is not used; unpacked into "),
+        ({"XDG_CACHE_HOME": "/proc/x"}, "/proc/x/duet-rpc is not used; unpacked into "),
         ({"HOME": ""}, "no home directory; unpacked into "),
         ({"HOME": "/proc", "TMPDIR": "/proc"}, "neither /proc/.cache/duet-rpc nor /proc/duet-rpc"),
     ],
@@ -248,6 +248,14 @@ def test_a_cache_that_others_can_write_to(env: dict[str, str], pyz: list[str | P
 
 
 # What goes wrong: what the user set.
+
+
+def test_a_project_that_is_not_trusted(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / ".duet-rpc.toml").write_text('methods.load = ["mine.py"]\n')
+    code, checks = examine(env, cwd=tmp_path)
+    assert (code, trouble(checks)) == (0, {"trust": "warn"})
+    assert "is skipped: the file is not trusted" in checks["trust"]["detail"]
+    assert "duet-rpc trust" in checks["trust"]["fix"]
 
 
 @pytest.mark.parametrize(

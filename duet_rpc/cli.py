@@ -274,7 +274,7 @@ def daemon_flags(words: Words, level: str) -> list[str]:
 def run_settings(words: Words) -> int:
     """Run what shows or changes the settings."""
     from duet_rpc.config import PROJECT_FILE, ConfigError, find_project_file
-    from duet_rpc.trust import trust, untrust
+    from duet_rpc.trust import NoRecord, trust, untrust
 
     if words.command == "config":
         show_config(words)
@@ -283,17 +283,22 @@ def run_settings(words: Words) -> int:
     if path is None:
         print(f"duet-rpc: no {PROJECT_FILE} here or in a folder above", file=sys.stderr)
         return 1
-    if words.command == "untrust":
-        return untrust(path, os.environ)
     try:
+        if words.command == "untrust":
+            return untrust(path, os.environ)
         return trust(path, words.yes, os.environ)
     except ConfigError as error:
         print(f"duet-rpc: {error}", file=sys.stderr)
         return 2
+    except NoRecord as error:
+        print(f"duet-rpc: nothing has changed: {error}", file=sys.stderr)
+        return 1
 
 
 def show_config(words: Words) -> None:
     """Print each setting with its value and its origin."""
+    from duet_rpc.log import MESSAGE_MAX, escape
+
     config = load_config()
     sink = os.environ.get("DUET_RPC_LOG")
     level = words.log_level or config.log_level or "info for rpc, warn for the rest"
@@ -306,7 +311,8 @@ def show_config(words: Words) -> None:
         ("methods folder", config.methods_folder or "none", ""),
     ]
     for key, value, origin in rows:
-        print(f"{key:<15} {value}  ({origin or config.origins.get(key, 'default')})")
+        origin = origin or config.origins.get(key, "default")
+        print(escape(f"{key:<15} {value}  ({origin})", MESSAGE_MAX))
     for warning in config.warnings:
         print(f"! {warning}")
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 
-from duet_rpc.log import LEVELS
+from duet_rpc.log import LEVELS, MESSAGE_MAX, escape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PROJECT_FILE = ".duet-rpc.toml"
+SHOWN_MAX = 60  # characters of a line that is no TOML
 
 
 class ConfigError(Exception):
@@ -61,9 +62,16 @@ def find_files(environ: Mapping[str, str], directory: str | None) -> list[str]:
 
 def user_folder(environ: Mapping[str, str]) -> str | None:
     """Return the folder of the user's configuration."""
-    home = environ.get("HOME")
-    base = environ.get("XDG_CONFIG_HOME") or (home and os.path.join(home, ".config"))
-    return os.path.join(base, "duet-rpc") if base else None
+    base = xdg_folder(environ, "XDG_CONFIG_HOME", ".config")
+    return base and os.path.join(base, "duet-rpc")
+
+
+def xdg_folder(environ: Mapping[str, str], variable: str, below_home: str) -> str | None:
+    """Return a folder that a variable or the home directory names, never a relative one."""
+    for base, below in ((environ.get(variable), ""), (environ.get("HOME"), below_home)):
+        if base and os.path.isabs(base):
+            return os.path.join(base, below) if below else base
+    return None
 
 
 def find_project_file(directory: str | None) -> str | None:
@@ -123,17 +131,19 @@ def _apply(config: Config, path: str, environ: Mapping[str, str]) -> None:
     is_project = os.path.basename(path) == PROJECT_FILE and not environ.get("DUET_RPC_CONFIG")
     for section, table in tables.items():
         if section not in KEYS:
-            raise _wrong(path, text, section, f"no such key: {section}", KEYS)
+            raise _wrong(path, text, (section,), f"no such key: {section}", KEYS)
         if not isinstance(table, dict):
-            raise _wrong(path, text, section, f"{section} must be a table: [{section}]")
+            raise _wrong(path, text, (section,), f"{section} must be a table: [{section}]")
         trusted = not is_project or section not in RUNS_CODE or _is_trusted(path, text, environ)
         for key, value in table.items():
             setter = KEYS[section].get(key)
             if setter is None:
-                raise _wrong(path, text, key, f"no such key: {section}.{key}", KEYS[section])
+                raise _wrong(
+                    path, text, (section, key), f"no such key: {section}.{key}", KEYS[section]
+                )
             problem = setter(config if trusted else Config(), value, path)
             if problem:
-                raise _wrong(path, text, key, f"{section}.{key} {problem}")
+                raise _wrong(path, text, (section, key), f"{section}.{key} {problem}")
             if trusted:
                 config.origins[f"{section}.{key}"] = path
         if not trusted:
@@ -151,35 +161,57 @@ def _is_trusted(path: str, text: str, environ: Mapping[str, str]) -> bool:
 
 def read(path: str) -> tuple[str, dict[str, object]]:
     """Read a file; return its text and its tables."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8") from None
+    try:
+        return text, _parse(text)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, text, error) from None
+
+
+def _parse(text: str) -> dict[str, object]:
     import sys
 
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        return text, tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return tomllib.loads(text)
+
+
+def _unreadable(path: str, text: str, error: Exception) -> ConfigError:
+    """Point at the line that is no TOML."""
+    import re
+
+    if isinstance(error, RecursionError):
+        return ConfigError(f"{path}: nested too deeply")
+    what, _, place = str(error).rpartition(" (at ")
+    numbers = re.match(r"line (\d+)", place)
+    if not what:  # the parser lets through what Python says of it
+        return ConfigError(f"{path}: it holds a number that is too long")
+    lines = text.rstrip("\n").split("\n")
+    number = int(numbers.group(1)) if numbers else len(lines)
+    line = lines[min(number, len(lines)) - 1]
+    # What is in a value may be nobody's business; its key is enough to find it.
+    key = escape(line.partition("=")[0].strip(), SHOWN_MAX)
+    return ConfigError(f"{path}:{number}: {what}: {key}" if key else f"{path}:{number}: {what}")
 
 
 def _wrong(
-    path: str, text: str, key: str, what: str, names: Mapping[str, object] | None = None
+    path: str, text: str, key: tuple[str, ...], what: str, names: Mapping[str, object] | None = None
 ) -> ConfigError:
     """Point at the line that holds a key."""
     import difflib
 
-    place = path
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.split("=")[0].strip(" \t[]\"'").split(".")[-1].strip(" \"'") == key:
-            place = f"{path}:{number}"
-            break
-    nearest = difflib.get_close_matches(key, list(names or ()), 1)
+    from duet_rpc.toml_lines import line_of
+
+    number = line_of(text, key, _parse)
+    place = path if number is None else f"{path}:{number}"
+    nearest = difflib.get_close_matches(key[-1], list(names or ()), 1)
     hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    return ConfigError(f"{place}: {what}{hint}")
+    return ConfigError(f"{place}: {escape(what, MESSAGE_MAX)}{hint}")

@@ -67,7 +67,8 @@ class Log:
         self._busy = False
         self._dropped = 0
         if path:
-            self._use_file(os.path.abspath(os.path.expanduser(path)))
+            # What a link leads to, /dev/stderr for one: rotation must not rename the link.
+            self._use_file(os.path.realpath(os.path.expanduser(path)))
 
     def _use_file(self, path: str) -> None:
         try:

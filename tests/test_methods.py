@@ -529,7 +529,8 @@ def test_without_a_token_there_is_no_progress(params: object) -> None:
 def test_a_method_writes_to_the_log_with_its_name_and_id() -> None:
     _, _, log = run(request(7, "chatty"), WITH_METHODS)
     for words in ("DEBUG method=chatty id=7 d", "INFO  method=chatty id=7 i {braces} <red>",
-                  "WARN  method=chatty id=7 w", "ERROR method=chatty id=7 e"):  # fmt: skip
+                  "WARN  method=chatty id=7 w", "ERROR method=chatty id=7 e",
+                  "INFO  method=chatty id=7 ['no', 1, 'text']"):  # fmt: skip
         assert words in log
 
 
@@ -543,7 +544,7 @@ def cancel(id: object) -> bytes:
 CANCELLED = {"code": -32800, "message": "Request cancelled"}
 
 
-@pytest.mark.parametrize("id", [1, "one", 1.5, -3])
+@pytest.mark.parametrize("id", [1, "one", 1.5, -3, 10**40, "\ud800"])
 @pytest.mark.parametrize("method", ["give_up", "forget_me", "stubborn"])
 def test_a_running_method_is_interrupted_and_the_next_request_served(
     method: str, id: object

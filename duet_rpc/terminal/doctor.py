@@ -170,7 +170,7 @@ def check_cache(archive: str, package: str) -> Check:
         tried = " nor ".join(roots)
         return Check("cache", WARN, f"neither {tried} can be used: each start is slower", fix)
     if roots and not package.startswith(roots[0] + os.sep):
-        return Check("cache", WARN, f"{roots[0]} can't be used; unpacked into {package}", fix)
+        return Check("cache", WARN, f"{roots[0]} is not used; unpacked into {package}", fix)
     if len(roots) < 2:
         fix = "set HOME or XDG_CACHE_HOME"
         return Check("cache", WARN, f"no home directory; unpacked into {package}", fix)
@@ -202,13 +202,16 @@ def check_config() -> Iterator[Check]:
         yield Check("config", OK, "no file; the defaults are in force")
         return
     try:
-        config.load(os.environ, directory)
+        warnings = config.load(os.environ, directory).warnings
     except config.ConfigError as error:
         fix = "correct it, or move the file away; no command works until then"
         yield Check("config", FAIL, str(error), fix)
     else:
         for path in files:
             yield Check("config", OK, path)
+        for warning in warnings:
+            what, _, fix = warning.partition(". ")
+            yield Check("trust", WARN, what, fix)
 
 
 def check_log() -> Check:

@@ -97,18 +97,20 @@ def remember(path: str, text: str, environ: Mapping[str, str]) -> None:
 
 def trust(path: str, yes: bool, environ: Mapping[str, str]) -> int:
     """Show what a project's file would run, ask, and record the answer."""
-    from duet_rpc.config import RUNS_CODE, read, resolve
+    from duet_rpc.config import read, read_backends, resolve
     from duet_rpc.log import escape
 
     text, tables = read(path)
     print(f"{escape(path, SHOWN_MAX)} would run, whenever duet-rpc starts in its folder:")
     named = False
-    for section in sorted(RUNS_CODE):
-        table = tables.get(section)
-        sources = table.get("load") if isinstance(table, dict) else None
-        for source in sources if isinstance(sources, list) else ():
-            print(f"  {escape(resolve(str(source), path), SHOWN_MAX)}")
-            named = True
+    methods, backends = tables.get("methods"), tables.get("backends")
+    sources = methods.get("load") if isinstance(methods, dict) else None
+    for source in sources if isinstance(sources, list) else ():
+        print(f"  {escape(resolve(str(source), path), SHOWN_MAX)}")
+        named = True
+    for backend in read_backends(path, text, backends) if isinstance(backends, dict) else ():
+        print(f"  {escape(str(backend), SHOWN_MAX)}  (backend {backend.name})")
+        named = True
     if not named:
         print("  nothing")
     if is_trusted(path, text, environ):

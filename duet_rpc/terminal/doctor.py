@@ -202,16 +202,33 @@ def check_config() -> Iterator[Check]:
         yield Check("config", OK, "no file; the defaults are in force")
         return
     try:
-        warnings = config.load(os.environ, directory).warnings
+        settings = config.load(os.environ, directory)
     except config.ConfigError as error:
         fix = "correct it, or move the file away; no command works until then"
         yield Check("config", FAIL, str(error), fix)
     else:
         for path in files:
             yield Check("config", OK, path)
-        for warning in warnings:
+        for warning in settings.warnings:
             what, _, fix = warning.partition(". ")
             yield Check("trust", WARN, what, fix)
+        for backend in settings.backends.values():
+            yield check_backend(backend)
+
+
+def check_backend(backend: config.BackendSettings) -> Check:
+    """Look at what a backend would run; whether it runs, `gateway --check` says."""
+    name = f"backend {backend.name}"
+    program = backend.command[0]
+    path = shutil.which(program, path=backend.env.get("PATH"))
+    if backend.cwd is not None and not os.path.isdir(backend.cwd):
+        fix = f"mkdir -p {backend.cwd}, or correct backends.{backend.name}.cwd"
+        return Check(name, FAIL, f"its working directory is not there: {backend.cwd}", fix)
+    if path is None:
+        where = "is not there or can't be executed" if os.sep in program else "is not on PATH"
+        fix = f"install it, or correct backends.{backend.name}.command"
+        return Check(name, FAIL, f"{program} {where}", fix)
+    return Check(name, OK, f"{path}; `duet-rpc gateway --check` starts it")
 
 
 def check_log() -> Check:

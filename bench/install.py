@@ -23,15 +23,19 @@ VENV = BUILD / "venv"
 NODE = BUILD / "node"
 LIMIT = BUILD / "limit"
 
-# The one that a user would start the .pyz with: not that of this project's own .venv.
-PYTHON: str = getattr(sys, "_base_executable", sys.executable)
+BARE = BUILD / "bare"
+
+BASE: str = getattr(sys, "_base_executable", sys.executable)
+PYTHON = str(BARE / "bin" / "python")
+"""A Python with no packages: what the machine's own imports at each start is not measured."""
 
 
 def install() -> None:
     """Set up what is not there yet."""
     BUILD.mkdir(parents=True, exist_ok=True)
     pins = json.loads((PEERS / "pins.json").read_text())
-    once(VENV, json.dumps([pins["python"], PYTHON]), lambda: install_python(pins["python"]))
+    once(BARE, BASE, lambda: run([BASE, "-m", "venv", "--without-pip", str(BARE)], "no venv"))
+    once(VENV, json.dumps([pins["python"], BASE]), lambda: install_python(pins["python"]))
     once(NODE, json.dumps(pins["node"]), lambda: install_node(pins["node"]))
     compile_limit()
 
@@ -48,15 +52,15 @@ def once(folder: Path, wanted: str, make: Callable[[], bool]) -> None:
 
 def install_python(pins: dict[str, str]) -> bool:
     """Make a venv of the peers that are written in Python."""
-    if not run([PYTHON, "-m", "venv", str(VENV)], "no venv"):
+    if not run([BASE, "-m", "venv", str(VENV)], "no venv"):
         return False
     wanted = [f"{name}=={version}" for name, version in pins.items()]
-    pip = [str(VENV / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
-    if run([*pip, *wanted], "not all peers from PyPI"):
-        return True
-    for each in wanted:  # one that this Python is too old for does not take the others along
-        run([*pip, each], f"no {each}")
-    return True
+    pip = [str(VENV / "bin" / "pip"), "--quiet", "--disable-pip-version-check"]
+    if not run([*pip, "install", *wanted], "not all peers from PyPI"):
+        for each in wanted:  # one that this Python is too old for leaves the others in
+            run([*pip, "install", each], f"no {each}")
+    # It comes with a file that costs every start.
+    return run([*pip, "uninstall", "--yes", "setuptools"], "setuptools stays")
 
 
 def install_node(pins: dict[str, str]) -> bool:

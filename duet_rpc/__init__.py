@@ -32,7 +32,17 @@ if TYPE_CHECKING:
         @overload
         def __call__(self, function: F, /) -> F: ...
         @overload
-        def __call__(self, name: str, /) -> Callable[[F], F]: ...
+        def __call__(
+            self,
+            name: str = ...,
+            /,
+            *,
+            title: str | None = None,
+            read_only: bool | None = None,
+            destructive: bool | None = None,
+            idempotent: bool | None = None,
+            open_world: bool | None = None,
+        ) -> Callable[[F], F]: ...
 
     method: Decorator
 

@@ -13,13 +13,15 @@ from duet_rpc import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import NoReturn
 
     from duet_rpc.config import Config
+    from duet_rpc.server.daemon import Daemon, Face
 
 COMMANDS = {
     "rpc": "serve JSON-RPC 2.0 on stdin and stdout; this is what Emacs starts",
+    "mcp": "serve the methods as tools to an AI client, by the Model Context Protocol",
     "call METHOD [ARG]...": "call a method; ARG: name=value, one JSON text, or - for stdin",
     "console": "call methods at a prompt",
     "doctor": "look for what is wrong, and say how to mend it",
@@ -99,7 +101,7 @@ class Words:
             raise UsageError("--yes goes with trust only")
         if (self.framing or self.batch) and self.command != "rpc":
             raise UsageError("--framing and --batch go with rpc only")
-        if self.methods and self.command not in (None, "rpc", "call", "console", "doctor"):
+        if self.methods and self.command not in (None, "rpc", "mcp", "call", "console", "doctor"):
             raise UsageError(f"--methods has no place with {self.command}")
         if self.command == "call" and not self.arguments and not self.help:
             raise UsageError("call needs a METHOD; `duet-rpc call listMethods` lists them")
@@ -172,8 +174,8 @@ def main() -> NoReturn:
     try:
         words = Words(sys.argv[1:])
         code = 0
-        if words.command == "rpc" and not words.help:
-            run_rpc(words)
+        if words.command in ("rpc", "mcp") and not words.help:
+            run_server(words)
         elif words.command in ("call", "console", "doctor") and not words.help:
             code = run_for_people(words)
         elif words.command in ("config", "trust", "untrust") and not words.help:
@@ -198,10 +200,15 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-def run_rpc(words: Words) -> None:
+def run_server(words: Words) -> None:
     """Serve on stdin and stdout; does not return unless the configuration is wrong."""
+    from _signal import SIGHUP, SIGINT, SIGTERM, signal
+
     from duet_rpc.server.stdio import claim
 
+    for number in (SIGHUP, SIGINT, SIGTERM):
+        # Until the daemon is there to take signals nothing has been read: it just leaves.
+        signal(number, lambda *_: os._exit(0))
     descriptors = claim()
 
     from duet_rpc.log import Log
@@ -217,11 +224,25 @@ def run_rpc(words: Words) -> None:
     serve(
         descriptors,
         log,
+        find_face(words.command),
         [*words.methods, *config.methods],
         config.methods_folder,
-        framing=FRAMINGS.get(words.framing or "content-length"),
+        framing=FRAMINGS.get(
+            words.framing or ("lines" if words.command == "mcp" else "content-length")
+        ),
         batch=words.batch,
     )
+
+
+def find_face(command: str | None) -> Callable[[Daemon], Face]:
+    """Import what answers requests."""
+    if command == "mcp":
+        from duet_rpc.mcp.face import McpFace
+
+        return McpFace
+    from duet_rpc.server.rpc import RpcFace
+
+    return RpcFace
 
 
 def run_for_people(words: Words) -> int:

@@ -1,6 +1,6 @@
 """The daemon with methods that only tests want: slow, noisy, broken ones.
 
-python tests/daemon_with_methods.py [READ_TIMEOUT [FRAMING]]
+python tests/daemon_with_methods.py [READ_TIMEOUT [FRAMING [batch]]]
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 from duet_rpc.server.stdio import claim
 
@@ -22,6 +24,7 @@ from duet_rpc.methods.signature import method_from  # noqa: E402
 from duet_rpc.protocol.errors import RpcError  # noqa: E402
 from duet_rpc.protocol.framing import FRAMINGS  # noqa: E402
 from duet_rpc.server.daemon import serve  # noqa: E402
+from duet_rpc.server.rpc import RpcFace  # noqa: E402
 
 
 def spin(seconds: float) -> str:
@@ -75,6 +78,17 @@ def refuse() -> None:
     raise RpcError(-32001, "Not today", {"when": "tomorrow"})
 
 
+def refuse_in_odd_words(number: int) -> None:
+    """Refuse the call with what is no code or no text."""
+    code, text = ODD_WORDS[number]
+    raise RpcError(code, text)
+
+
+def read_folder() -> str:
+    """Fail in a library, over a file whose folder is nobody's business."""
+    return Path("/private/folder/notes.txt").read_text()
+
+
 def refuse_badly() -> None:
     """Refuse the call with data that is no JSON."""
     raise RpcError(-32001, "Not today", {"when": object()})
@@ -89,6 +103,7 @@ def give(what: str) -> object:
         "object": object(),
         "unicode": "日本語 ✓ 😀 \u2028",
         "circle": CIRCLE,
+        "set": {"a": [{1}]},
     }[what]
 
 
@@ -170,13 +185,15 @@ def chatty(ctx: Context) -> str:
     return "said"
 
 
+ODD_WORDS: list[Any] = [("x", "m"), (1.5, "m"), (True, "m"), (-5, None), (-5, 7)]
 CIRCLE: list[object] = []
 CIRCLE.append(CIRCLE)
 
 METHODS = [
     method_from(each, each.__name__)
     for each in (
-        spin, sleep, big, give, noise, child_reads, boom, leave, refuse, refuse_badly, give_up,
+        spin, sleep, big, give, noise, child_reads, boom, leave, refuse, refuse_badly,
+        refuse_in_odd_words, read_folder, give_up,
         steps, careful, stubborn, signals, forget_me, forks, recurse, hoard, chatty,
     )
 ]  # fmt: skip
@@ -184,5 +201,12 @@ METHODS = [
 if __name__ == "__main__":
     timeout = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     framing = FRAMINGS[sys.argv[2] if len(sys.argv) > 2 else "content-length"]
-    log = Log("debug", os.environ.get("DUET_RPC_LOG"))
-    serve(DESCRIPTORS, log, methods=METHODS, read_timeout=timeout, framing=framing)
+    serve(
+        DESCRIPTORS,
+        Log("debug", os.environ.get("DUET_RPC_LOG")),
+        RpcFace,
+        methods=METHODS,
+        read_timeout=timeout,
+        framing=framing,
+        batch="batch" in sys.argv[3:],
+    )

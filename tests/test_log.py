@@ -301,3 +301,10 @@ def test_the_log_of_methods_names_file_and_line_but_no_folder() -> None:
     _, _, log = run(request(1, "boom"), WITH_METHODS)
     assert re.search(r"RuntimeError: it broke \(daemon_with_methods\.py:\d+ in boom\)", log)
     assert str(TOP) not in log
+
+
+def test_a_failure_inside_a_library_names_the_line_of_the_method_and_no_folder() -> None:
+    _, _, log = run(request(1, "read_folder"), WITH_METHODS)
+    what = r"FileNotFoundError: No such file or directory: notes\.txt"
+    assert re.search(what + r" \(daemon_with_methods\.py:\d+ in read_folder\)", log)
+    assert "private" not in log

@@ -387,6 +387,37 @@ def test_shutdown_in_a_batch_is_answered_and_what_stands_behind_it_is_not_served
     assert len(replies) == 1
 
 
+def cancel(id: object) -> str:
+    return json.dumps({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}})
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        cancel(2) + "\n" + cancel(1),
+        f"[{cancel(2)},{cancel(1)}]",
+    ],
+    ids=["by messages", "by a batch"],
+)
+def test_the_requests_of_a_batch_can_be_cancelled(how: str) -> None:
+    with daemon([*WITH_METHODS, "30", "lines", "batch"], framing="lines") as client:
+        client.send(line(f"[{call(1, 'give_up')},{call(2, 'give_up')},{call(3)}]"))
+        time.sleep(0.3)
+        client.send(line(how))
+        answers = json.loads(client.receive_raw())
+    assert [each.get("error", {}).get("code") for each in answers] == [-32800, -32800, None]
+
+
+def test_a_request_in_a_batch_that_waits_can_be_cancelled() -> None:
+    with daemon([*WITH_METHODS, "30", "lines", "batch"], framing="lines") as client:
+        client.send(line(call(1, "give_up")) + line(f"[{call(2, 'give_up')},{call(3)}]"))
+        time.sleep(0.3)
+        client.send(line(cancel(2)) + line(cancel(1)))
+        assert client.receive()["error"]["code"] == -32800
+        answers = json.loads(client.receive_raw())
+    assert [each.get("error", {}).get("code") for each in answers] == [-32800, None]
+
+
 def test_without_the_flag_there_are_no_batches() -> None:
     _, replies, _ = run(b"Content-Length: 2\r\n\r\n[]")
     assert replies[0]["error"]["message"] == "Batch requests not supported"

@@ -9,6 +9,7 @@ reply of the methods that are built in.
 from __future__ import annotations
 
 from duet_rpc.protocol.errors import RpcError, invalid_params
+from duet_rpc.protocol.limits import RECEIVED_MAX
 from duet_rpc.protocol.messages import to_json
 
 TYPE_CHECKING = False
@@ -44,6 +45,10 @@ class Mismatch(Exception):
         return invalid_params(self.path, self.expected, self.received, self.accepted)
 
 
+class BadResult(Exception):
+    """What a method returned has no form in JSON; its text says why and which method."""
+
+
 class Param:
     """One parameter: its type's name for people, its JSON Schema, its check."""
 
@@ -63,7 +68,7 @@ class Method:
 
     __slots__ = (
         "_required", "_result", "constant", "context", "default", "description", "function",
-        "label", "name", "params", "returns", "source",
+        "hints", "label", "name", "params", "returns", "source", "title",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +91,8 @@ class Method:
         self.constant = constant  # the result is always the same: encode it once
         self.context: str | None = None  # the parameter that takes the call's Context
         self.source: tuple[str, int] | None = None  # file and line, where it is the user's
+        self.title: str | None = None  # what to show to a person instead of the name
+        self.hints: dict[str, bool] = {}  # what it says of its effects
         self.default: Callable[[object], object] | None = None  # for what JSON has no word for
         self._required = [name for name, param in self.params.items() if param.required]
         self._result: bytes | None = None
@@ -95,19 +102,35 @@ class Method:
         """The first line of the description."""
         return self.description.strip().partition("\n")[0]
 
+    @property
+    def place(self) -> str:
+        """File and line for the log, or the name where it has none."""
+        if self.source is None:
+            return self.name
+        file, line = self.source
+        return f"{file.rpartition('/')[2]}:{line}"
+
     def call(self, params: Params, context: Context | None = None) -> bytes:
-        """Call the function; return its result as JSON."""
-        arguments = self._bind(params) if params or self._required else {}
+        """Check the parameters and call the function; return its result as JSON."""
+        arguments = self.bind(params) if params or self._required else {}
         if self._result is not None:
             return self._result
-        if self.context is not None:
-            arguments[self.context] = context
-        result = to_json(invoke(self.function, arguments), self.default)
+        result = self.run(arguments, context)
         if self.constant:
             self._result = result
         return result
 
-    def _bind(self, params: Params) -> dict[str, object]:
+    def run(self, arguments: dict[str, object], context: Context | None) -> bytes:
+        """Call the function with what `bind` has made of the parameters."""
+        if self.context is not None:
+            arguments[self.context] = context
+        value = invoke(self.function, arguments)
+        try:
+            return to_json(value, self.default)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadResult(f"{error} (returned by {self.place})") from None
+
+    def bind(self, params: Params) -> dict[str, object]:
         """Check parameters given by name or by position."""
         expected = self.params
         given: dict[str, object]
@@ -128,7 +151,8 @@ class Method:
                 except Mismatch as mismatch:
                     raise mismatch.under(name).as_error() from None
             elif name != "_meta":  # which says something about the call itself
-                raise invalid_params(name, "no parameter of this name", json_type(value))
+                shown = name[:RECEIVED_MAX]
+                raise invalid_params(shown, "no parameter of this name", json_type(value))
         for name in self._required:
             if name not in arguments:
                 param = expected[name]
@@ -197,36 +221,60 @@ class Registry:
 class Declaration:
     """A function with `@method` above it, not yet part of a registry."""
 
-    __slots__ = ("function", "name")
+    __slots__ = ("function", "hints", "name", "title")
 
-    def __init__(self, function: Callable[..., object], name: str) -> None:
+    def __init__(
+        self, function: Callable[..., object], name: str, title: str | None, hints: dict[str, bool]
+    ) -> None:
         self.function = function
         self.name = name
+        self.title = title
+        self.hints = hints
 
 
 declared: list[Declaration] = []
 """What `@method` has seen since the last file was loaded."""
 
 
-def method(function: Any, /) -> Any:
+def method(
+    function: Any = None,
+    /,
+    *,
+    title: str | None = None,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+) -> Any:
     """Make a function callable from outside: `@method`, or `@method("its.name")`.
 
-    The function stays what it was and can be called as before.
+    The function stays what it was and can be called as before. The options tell an AI
+    client what the method does to the world, and what to call it in front of a person.
     """
-    if isinstance(function, str):
-        return lambda real: _declare(real, function)
-    return _declare(function, function.__name__)
+    said = {
+        "readOnlyHint": read_only,
+        "destructiveHint": destructive,
+        "idempotentHint": idempotent,
+        "openWorldHint": open_world,
+    }
+    hints = {name: value for name, value in said.items() if value is not None}
 
+    def declare(real: Any) -> Any:
+        name = function if isinstance(function, str) else real.__name__
+        declared.append(Declaration(real, name, title, hints))
+        return real
 
-def _declare(function: Any, name: str) -> Any:
-    declared.append(Declaration(function, name))
-    return function
+    return declare(function) if callable(function) else declare
 
 
 def accepted(schema: Schema) -> list[str] | None:
-    """Return the fixed set of values, where there is one."""
-    values = schema.get("enum")
-    return [str(value) for value in values] if isinstance(values, list) else None
+    """Return the fixed set of values, as JSON or the text itself, where there is one."""
+    values, branches = schema.get("enum"), schema.get("anyOf")
+    if isinstance(values, list):
+        return [value if isinstance(value, str) else to_json(value).decode() for value in values]
+    if isinstance(branches, list):
+        return [word for branch in branches for word in accepted(branch) or ()] or None
+    return None
 
 
 def json_type(value: object) -> str:

@@ -12,6 +12,9 @@ import sys
 
 ENTRY_POINTS = "duet_rpc.methods"
 
+RELOAD = "reloadMethods"
+"""The method that comes with the user's: it loads them anew."""
+
 
 def any_source(sources: list[str], folder: str | None) -> bool:
     """Return True where there may be methods to load."""

@@ -51,6 +51,8 @@ class RpcError(Exception):
     """Raise it in a method to answer the call with this error."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
+        if not isinstance(code, int) or isinstance(code, bool) or not isinstance(message, str):
+            raise TypeError("an RpcError has an integer for its code and a text for its message")
         super().__init__(message)
         self.code = code
         self.message = message

@@ -464,16 +464,23 @@ class LinesDecoder:
 class Framing:
     """How frames are told apart on the way in and made on the way out."""
 
-    __slots__ = ("decoder", "encode")
+    __slots__ = ("decoder", "encode", "form")
 
-    def __init__(self, decoder: Callable[[], Decoder], encode: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self, form: str, decoder: Callable[[], Decoder], encode: Callable[[bytes], bytes]
+    ) -> None:
+        self.form = form  # how a person is told what to type
         self.decoder = decoder
         self.encode = encode
 
 
-CONTENT_LENGTH = Framing(ContentLengthDecoder, encode_content_length)
-LENGTH_PREFIXED = Framing(LengthPrefixedDecoder, encode_length_prefixed)
-LINES = Framing(LinesDecoder, encode_line)
+CONTENT_LENGTH = Framing(
+    "each after a Content-Length header", ContentLengthDecoder, encode_content_length
+)
+LENGTH_PREFIXED = Framing(
+    "each after its length in four bytes", LengthPrefixedDecoder, encode_length_prefixed
+)
+LINES = Framing("one a line", LinesDecoder, encode_line)
 
 FRAMINGS = {
     "content-length": CONTENT_LENGTH,

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class Reader:
     """Takes pieces of input and gives messages."""
 
-    __slots__ = ("_batch", "_decoder", "_guess", "framing")
+    __slots__ = ("_decoder", "_guess", "batch", "framing")
 
     def __init__(self, framing: Framing | None = CONTENT_LENGTH, batch: bool = False) -> None:
         """Read this framing; None means the one that the first byte tells."""
         self._guess = framing is None
-        self._batch = batch
+        self.batch = batch  # arrays are taken
         self._use(framing or CONTENT_LENGTH)
 
     def _use(self, framing: Framing) -> None:
@@ -53,7 +53,7 @@ class Reader:
         if event is None:
             return None
         if not isinstance(event, Fault):
-            message = parse(event, self._batch)
+            message = parse(event, self.batch)
             if isinstance(message, Failure) and message.code == PARSE_ERROR:
                 self._decoder.reject()
             return message

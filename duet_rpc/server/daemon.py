@@ -1,4 +1,9 @@
-"""The loop of `duet-rpc rpc`: read, decode, answer, write; and what the log says of it."""
+"""The loop of a server: read, decode, answer, write; and what the log says of it.
+
+What a request means is not known here. A `Face` answers it: `server.rpc` for
+`duet-rpc rpc`, `mcp.face` for `duet-rpc mcp`. The loop does what is the same for both:
+one request at a time, cancel while it runs, batches, the end.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,7 @@ from time import monotonic
 
 from duet_rpc import __version__
 from duet_rpc.log import DEBUG, Log
-from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.context import Context
-from duet_rpc.methods.registry import Method, Registry
 from duet_rpc.protocol.errors import REQUEST_CANCELLED, TITLES
 from duet_rpc.protocol.framing import CONTENT_LENGTH
 from duet_rpc.protocol.limits import BODY_MAX, FAREWELL, READ_TIMEOUT
@@ -25,19 +28,31 @@ from duet_rpc.protocol.messages import (
 )
 from duet_rpc.protocol.reader import Reader
 from duet_rpc.server import dispatch
-from duet_rpc.server.lifecycle import Lifecycle
+from duet_rpc.server.lifecycle import OUTPUT_CLOSED, Lifecycle
 from duet_rpc.server.stdio import Stdio
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, MutableSequence
+    from typing import Any, Protocol
 
+    from duet_rpc.methods.registry import Method, Registry
     from duet_rpc.protocol.framing import Framing
     from duet_rpc.protocol.messages import Response
     from duet_rpc.protocol.reader import Message
 
-CANCEL = "$/cancelRequest"
-PROGRESS = "$/progress"
+    class Face(Protocol):
+        """What requests mean."""
+
+        command: str  # that it is started with
+        registry: Registry
+        cancel: str  # the notification that takes a request back,
+        cancel_id: str  # and its member that names the request
+        answers_cancelled: bool  # what was taken back gets a reply all the same
+
+        def answer(self, request: Request) -> bytes | Failure:
+            """Return the result as JSON, or what to say instead."""
+
 
 # Importing loguru takes several times as long as all else at start, so the first lines
 # wait until the client has been silent for this long.
@@ -46,14 +61,15 @@ SETTLE = 0.1
 FLUSH_AT = 64 * 1024
 
 TERMINAL_HINT = (
-    "duet-rpc rpc: waiting for JSON-RPC requests, each after a Content-Length header; "
-    "Ctrl-D ends it. For people there are `duet-rpc call` and `duet-rpc console`."
+    "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. "
+    "For people there are `duet-rpc call` and `duet-rpc console`.\n"
 )
 
 
 def serve(
     descriptors: tuple[int, int],
     log: Log,
+    make_face: Callable[[Daemon], Face],
     sources: list[str] | None = None,
     folder: str | None = None,
     methods: Iterable[Method] = (),
@@ -66,21 +82,23 @@ def serve(
     code = 1
     try:
         stdio = Stdio(descriptors, lifecycle)
+        lifecycle.output_closed = stdio.output_closed
         lifecycle.release = stdio.release
-        if stdio.is_terminal:
-            os.write(2, TERMINAL_HINT.encode() + b"\n")
         log.info(
             f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
             f"log to {log.sink}"
         )
-        daemon = Daemon(stdio, lifecycle, log, Reader(framing, batch), read_timeout)
+        daemon = Daemon(stdio, lifecycle, log, Reader(framing, batch), read_timeout, make_face)
+        if stdio.is_terminal:
+            form = "in any framing" if framing is None else framing.form
+            os.write(2, TERMINAL_HINT.format(daemon.face.command, form).encode())
         for method in methods:
-            daemon.registry.add(method)
+            daemon.face.registry.add(method)
         daemon.load_later(sources or [], folder)
         daemon.run()
         code = 0
     except BrokenPipeError:
-        log.error("stdout is closed: the client is gone")
+        log.error(OUTPUT_CLOSED)
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a person
@@ -88,13 +106,8 @@ def serve(
     lifecycle.leave(code)
 
 
-def is_cancel(message: Request) -> bool:
-    """Return True for the notification that takes a request back."""
-    return message.method == CANCEL and message.id is None
-
-
 class Daemon:
-    """One client, one registry, one request at a time."""
+    """One client, one face, one request at a time."""
 
     def __init__(
         self,
@@ -103,27 +116,28 @@ class Daemon:
         log: Log,
         reader: Reader,
         read_timeout: float,
+        make_face: Callable[[Daemon], Face],
     ) -> None:
         self._stdio = stdio
         self._lifecycle = lifecycle
-        self._log = log
         self._read_timeout = read_timeout
-        self._reader = reader
         self._deadline: float | None = None  # for the frame that is arriving
         self._queue: deque[Message] = deque()  # what came while a method ran
         self._ahead = 0  # bytes read for the queue
         self._running: Request | None = None
         self._ended = False
-        self._batch: list[bytes] | None = None  # the answers to the batch being served
+        self._batch: Batch | None = None  # the one being served,
+        self._answers: list[bytes] | None = None  # and the answers to it
         self._replies: list[bytes] = []
         self._waiting = 0  # bytes in _replies
         self._leaving = False
+        self.log = log
+        self.reader = reader
         lifecycle.watch = self._look_ahead
-        self.registry = Registry()
-        add_builtin(self.registry, log.set_level, self._shut_down)
-        self._quick = frozenset(self.registry)
+        self.face = make_face(self)
 
-    def _shut_down(self) -> None:
+    def shut_down(self) -> None:
+        """Leave once the request that asks for it has been answered."""
         self._leaving = True
 
     @property
@@ -138,7 +152,7 @@ class Daemon:
                 return
             self._serve()
         if self._leaving:
-            self._log.info("shutdown requested, shutting down gracefully")
+            self.log.info("shutdown requested, shutting down gracefully")
             # jsonrpc.el 1.0.25 hands a reply on later than the news of our death; where
             # both come at once its caller is told that the server died.
             self._stdio.input_closed(FAREWELL)
@@ -147,7 +161,7 @@ class Daemon:
 
     def load_later(self, sources: list[str], folder: str | None) -> None:
         """Load methods when somebody asks for one, or when there is nothing to answer."""
-        self.registry.load_later(lambda: self._load(sources, folder))
+        self.face.registry.load_later(lambda: self._load(sources, folder))
 
     def _load(self, sources: list[str], folder: str | None) -> None:
         from duet_rpc.methods.sources import any_source
@@ -157,37 +171,38 @@ class Daemon:
         with self._lifecycle.guard():
             from duet_rpc.methods.loading import Loader
 
-            Loader(self.registry, sources, folder, self._report).load()
+            Loader(self.face.registry, sources, folder, self._report).load()
 
     def _report(self, problem: str) -> None:
-        self._log.error(f"a method could not be loaded: {problem}")
+        self.log.error(f"a method could not be loaded: {problem}")
 
     # Reading.
 
     def _receive(self) -> bool:
         """Wait for input and feed it to the reader; False where there is no more."""
-        stdio, log = self._stdio, self._log
+        stdio, log = self._stdio, self.log
         while not self._lifecycle.stopping and not self._ended:
             limits = []
             if self._deadline is not None:
                 limits.append(self._deadline - monotonic())
-            if log.unsettled or self.registry.loading_waits:
+            if log.unsettled or self.face.registry.loading_waits:
                 limits.append(SETTLE)
             there = stdio.wait(min(limits) if limits else None)
             if there:
                 piece = stdio.read()
-                self._reader.feed(piece)
+                self.reader.feed(piece)
                 return bool(piece)
             if self._deadline is not None and monotonic() >= self._deadline:
                 self._expire()
             elif there is False:
                 log.settle()
-                self.registry.load()
+                self.face.registry.load()
+                return True  # loading may have read ahead
         return not self._ended
 
     def _look_ahead(self) -> bool:
         """Read while a method runs: it may be cancelled, or the input may end."""
-        stdio, reader = self._stdio, self._reader
+        stdio, reader = self._stdio, self.reader
         while True:
             message = reader.next()
             if message is None:
@@ -197,24 +212,28 @@ class Daemon:
                 self._ended = not piece
                 self._ahead += len(piece)
                 reader.feed(piece)
-            elif isinstance(message, Request) and is_cancel(message):
+            elif isinstance(message, Request) and self._is_cancel(message):
                 self._cancel(message)
             else:
+                if isinstance(message, Batch):
+                    for each in message.messages:
+                        if isinstance(each, Request) and self._is_cancel(each):
+                            self._cancel(each)
                 self._queue.append(message)
         return self._ended or stdio.input_closed()
 
     def _expire(self) -> None:
-        self._reader.expire()
+        self.reader.expire()
         self._deadline = None
-        self._log.warn(f"a frame was not complete after {self._read_timeout:g} s: dropped")
+        self.log.warn(f"a frame was not complete after {self._read_timeout:g} s: dropped")
         # What it had swallowed may hold whole frames.
         self._serve()
 
     def _end_input(self) -> None:
         self._lifecycle.input_ended = True
-        self._reader.finish()
+        self.reader.finish()
         self._serve()
-        self._log.info("stdin closed, shutting down gracefully")
+        self.log.info("stdin closed, shutting down gracefully")
 
     # Answering.
 
@@ -226,8 +245,11 @@ class Daemon:
                 message: Message | None = self._queue.popleft()
             else:
                 self._ahead = 0
-                message = self._reader.next()
+                message = self.reader.next()
             if message is None:
+                self._flush()
+                if self._queue:  # it came while a reply was stuck
+                    continue
                 break
             moved = True
             if isinstance(message, Batch):
@@ -235,7 +257,7 @@ class Daemon:
             else:
                 self._serve_one(message)
         self._flush()
-        if not self._reader.partial:
+        if not self.reader.partial:
             self._deadline = None
         elif moved or self._deadline is None:
             self._deadline = monotonic() + self._read_timeout
@@ -248,90 +270,101 @@ class Daemon:
         elif isinstance(message, Failure):
             self._refuse(message)
         else:
-            self._log.warn("a response that nobody asked for was dropped", id=message.id)
+            self.log.warn("a response that nobody asked for was dropped", id=message.id)
 
     def _serve_batch(self, batch: Batch) -> None:
         """Answer several messages in one frame, in their order."""
-        answers: list[bytes] = []
-        self._batch = answers
+        self._batch, self._answers = batch, []
         for message in batch.messages:
             if self._done:
                 break
             self._serve_one(message)
-        self._batch = None
+        answers, self._batch, self._answers = self._answers, None, None
         if answers:
             self._send(b"[" + b",".join(answers) + b"]")
 
     def _call(self, request: Request) -> None:
-        if is_cancel(request):
+        if self._is_cancel(request):
             return  # what it names has been answered
-        method = dispatch.find(self.registry, request)
-        result: bytes | Failure
-        if isinstance(method, Failure):
-            result = method
-        elif method in self._quick:
-            result = dispatch.call(method, request)
-        else:
-            result = self._run(method, request)
+        result = self.face.answer(request)
         if isinstance(result, Failure):
             self._refuse(result, request.method)
             return
         if request.id is not None:
             self._send(encode_success(request.id, result))
-        if self._log.level <= DEBUG:
-            self._log.debug("served", request.method, request.id)
+        if self.log.level <= DEBUG:
+            self.log.debug("served", request.method, request.id)
 
-    def _run(self, method: Method, request: Request) -> bytes | Failure:
-        """Call a method that may take long."""
+    # What a face calls to run a method that may take long.
+
+    def run_method(
+        self, request: Request, run: Callable[..., bytes], *arguments: object
+    ) -> bytes | Failure:
+        """Run a method, watched: it can be cancelled, and it can't outlive its welcome."""
         self._flush()
         lifecycle = self._lifecycle
         lifecycle.forget_cancel()
-        context = None if method.context is None else self._context(request)
         self._running = request
         with lifecycle.guard():
-            result = dispatch.call(method, request, context)
+            result = dispatch.call(request.id, run, *arguments)
         self._running = None
         return result
 
-    def _context(self, request: Request) -> Context:
-        meta = request.params.get("_meta") if isinstance(request.params, dict) else None
-        token = meta.get("progressToken") if isinstance(meta, dict) else None
-
-        def send_progress(value: dict[str, object]) -> None:
-            params = {"token": token, "value": value}
-            message = {"jsonrpc": "2.0", "method": PROGRESS, "params": params}
-            with self._lifecycle.uninterrupted():
-                self._stdio.write(self._reader.framing.encode(to_json(message)))
+    def context(
+        self, request: Request, send_progress: Callable[[dict[str, Any]], None] | None
+    ) -> Context:
+        """Make what a method can say and ask while it runs."""
 
         def add_log_line(level: str, message: str) -> None:
             with self._lifecycle.uninterrupted():
-                getattr(self._log, level)(message, request.method, request.id)
+                getattr(self.log, level)(message, request.method, request.id)
 
         return Context(
-            send_progress if type(token) in (str, int, float) else None,
+            send_progress,
             add_log_line,
             lambda: self._lifecycle.cancelled,
             self._lifecycle.uninterrupted,
         )
 
+    def notify(self, method: str, params: dict[str, object]) -> None:
+        """Send a notification from inside a method."""
+        body = to_json({"jsonrpc": "2.0", "method": method, "params": params})
+        with self._lifecycle.uninterrupted():
+            self._stdio.write(self.reader.framing.encode(body))
+
+    # Taking a request back.
+
+    def _is_cancel(self, message: Request) -> bool:
+        return message.id is None and message.method == self.face.cancel
+
     def _cancel(self, message: Request) -> None:
         """Cancel the request that is running, or one that waits."""
-        params = message.params
-        if not isinstance(params, dict) or type(params.get("id")) not in (str, int, float):
-            self._log.warn("a cancel that names no request was dropped", CANCEL)
+        face, params = self.face, message.params
+        wanted = params.get(face.cancel_id) if isinstance(params, dict) else None
+        if type(wanted) not in (str, int, float):
+            self.log.warn("a cancel that names no request was dropped", face.cancel)
             return
-        wanted = params["id"]
         if self._running is not None and same_id(self._running.id, wanted):
             self._lifecycle.cancel()
             return
-        for at, waiting in enumerate(self._queue):
-            if isinstance(waiting, Request) and same_id(waiting.id, wanted):
-                self._queue[at] = Failure(waiting.id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
-                return
+        for messages in self._waiting_messages():
+            for at, waiting in enumerate(messages):
+                if isinstance(waiting, Request) and same_id(waiting.id, wanted):
+                    id = waiting.id if face.answers_cancelled else None
+                    messages[at] = Failure(id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+                    return
+
+    def _waiting_messages(self) -> Iterator[MutableSequence[Any]]:
+        if self._batch is not None:
+            yield self._batch.messages
+        yield self._queue
+        for message in self._queue:
+            if isinstance(message, Batch):
+                yield message.messages
 
     def _refuse(self, failure: Failure, method: str | None = None) -> None:
         """Log a failure and, unless it was a notification's, send it."""
-        log = self._log
+        log = self.log
         if failure.cause is not None:
             log.error(f"{failure.message}: {log.describe(failure.cause)}", method, failure.id)
         elif failure.code == REQUEST_CANCELLED:
@@ -347,10 +380,10 @@ class Daemon:
     # Writing.
 
     def _send(self, body: bytes) -> None:
-        if self._batch is not None:
-            self._batch.append(body)
+        if self._answers is not None:
+            self._answers.append(body)
             return
-        frame = self._reader.framing.encode(body)
+        frame = self.reader.framing.encode(body)
         self._replies.append(frame)
         self._waiting += len(frame)
         if self._waiting > FLUSH_AT:

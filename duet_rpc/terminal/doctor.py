@@ -21,6 +21,7 @@ from duet_rpc import __version__, config
 from duet_rpc import client as clients
 from duet_rpc.client import Client, DaemonError
 from duet_rpc.log import escape
+from duet_rpc.methods.sources import RELOAD
 from duet_rpc.protocol.errors import RpcError
 from duet_rpc.terminal.pretty import paint, wants_color, write_json
 from duet_rpc.terminal.request import leave_on_signals
@@ -37,7 +38,6 @@ PYTHON_MIN = (3, 9)
 EMACS_MIN = (28, 1)
 EMACS_TIMEOUT = 10.0
 DAEMON_TIMEOUT = 10.0
-RELOAD = "reloadMethods"
 
 # The jsonrpc.el that comes with Emacs and a newer one that the user installed; nothing of
 # the user's is loaded.

@@ -1,0 +1,130 @@
+"""Methods as MCP tools: their names, their descriptions, their results."""
+
+from __future__ import annotations
+
+from duet_rpc.protocol.messages import to_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from duet_rpc.mcp.versions import Version
+    from duet_rpc.methods.registry import Method, Schema
+
+NAME_MAX = 128
+WRAPPER = "result"
+"""The member that holds a result which is no object: MCP's structured content is one."""
+
+
+def name_tools(methods: Iterable[Method]) -> dict[str, Method]:
+    """Give each method a name that MCP allows, in the methods' order, none twice."""
+    methods = list(methods)
+    allowed = {method.name: _allowed(method.name) for method in methods}
+    # A method whose name is fine as it is keeps it, whatever others become.
+    taken = {name for name, tool in allowed.items() if name == tool}
+    tools = {}
+    for method in methods:
+        tool = allowed[method.name]
+        if tool != method.name:
+            tool = _free(tool, taken)
+            taken.add(tool)
+        tools[tool] = method
+    return tools
+
+
+def _allowed(name: str) -> str:
+    kept = (c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in name)
+    return "".join(kept)[:NAME_MAX] or "_"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        end = f"_{number}"
+        found = name[: NAME_MAX - len(end)] + end
+    return found
+
+
+def describe_tool(name: str, method: Method, version: Version) -> dict[str, object]:
+    """Describe a tool in the words that a version has."""
+    tool: dict[str, object] = {"name": name}
+    if version.title and method.title:
+        tool["title"] = method.title
+    if method.summary:
+        tool["description"] = method.summary
+    tool["inputSchema"] = input_schema(method)
+    if version.structured and method.returns:
+        tool["outputSchema"] = output_schema(method)
+    if version.annotations:
+        annotations: dict[str, object] = {**method.hints}
+        if method.title:
+            annotations["title"] = method.title
+        if annotations:
+            tool["annotations"] = annotations
+    return tool
+
+
+def input_schema(method: Method) -> Schema:
+    """Describe the arguments as one object."""
+    schema: Schema = {"type": "object"}
+    if method.params:
+        schema["properties"] = {name: modern(param.schema) for name, param in method.params.items()}
+        required = [name for name, param in method.params.items() if param.required]
+        if required:
+            schema["required"] = required
+    schema["additionalProperties"] = False
+    return schema
+
+
+def output_schema(method: Method) -> Schema:
+    """Describe the structured content."""
+    schema = modern(method.returns)
+    if returns_object(method):
+        return schema
+    return {
+        "type": "object",
+        "properties": {WRAPPER: schema},
+        "required": [WRAPPER],
+        "additionalProperties": False,
+    }
+
+
+def returns_object(method: Method) -> bool:
+    """Return True where the signature promises an object, which needs no wrapper."""
+    return method.returns.get("type") == "object"
+
+
+def modern(schema: Schema) -> Schema:
+    """Write a schema as JSON Schema 2020-12, which has another word for a tuple's items."""
+    made: Schema = {}
+    for key, value in schema.items():
+        if key == "items" and isinstance(value, list):
+            made["prefixItems"] = [modern(each) for each in value]
+        elif key in ("items", "additionalProperties") and isinstance(value, dict):
+            made[key] = modern(value)
+        elif key == "properties" and isinstance(value, dict):
+            made[key] = {name: modern(each) for name, each in value.items()}
+        elif key == "anyOf" and isinstance(value, list):
+            made[key] = [modern(each) for each in value]
+        else:
+            made[key] = value
+    return made
+
+
+def write_result(result: bytes, method: Method, version: Version) -> bytes:
+    """Write what a method returned, for people and models (text) and for programs."""
+    # A text is shown as it is, all else as JSON.
+    text = result if result.startswith(b'"') else to_json(result.decode())
+    content = b'"content":[{"type":"text","text":%b}],"isError":false' % text
+    if not version.structured:
+        return content
+    if not returns_object(method) and (method.returns or not result.startswith(b"{")):
+        result = b'{"%b":%b}' % (WRAPPER.encode(), result)
+    return b'%b,"structuredContent":%b' % (content, result)
+
+
+def write_error(message: str, data: object = None) -> bytes:
+    """Write why a tool failed, for the model that called it."""
+    text = message if data is None else f"{message}\n{to_json(data).decode()}"
+    return b'"content":[{"type":"text","text":%b}],"isError":true' % to_json(text)

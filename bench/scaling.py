@@ -122,14 +122,14 @@ def pending(rounds: int) -> Table:
     """Measure the time for each request against the number that wait."""
     lines = []
     with Server(Program(DUET, duet())) as server:
-        size = len(server.trip(request()))
+        server.call(request())
         time.sleep(SETTLE)
         for count in PENDING:
             data = requests(count)
 
             def once(data: bytes = data, count: int = count) -> float:
                 before = time.perf_counter()
-                server.burst(data, size * count)
+                server.burst(data, count)
                 return time.perf_counter() - before
 
             took = median_of(rounds, once)

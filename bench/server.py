@@ -42,6 +42,7 @@ class Server:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.pid = self.process.pid
+        self.size = 0  # of the last reply
         self._into = self.process.stdin.fileno()
         self._out = self.process.stdout.fileno()
 
@@ -58,13 +59,18 @@ class Server:
                 pipe.close()
         signal.alarm(0)
 
-    def trip(self, data: bytes) -> bytes:
-        """Send a small request and read its small reply."""
+    def trip(self, data: bytes) -> None:
+        """Send a small request and read its reply, which is of the size of the last one."""
         os.write(self._into, data)
-        return os.read(self._out, 65536)
+        self._read_reply()
+
+    def _read_reply(self) -> None:
+        left = self.size
+        while left > 0:  # some write a header and a body
+            left -= len(os.read(self._out, 65536))
 
     def call(self, data: bytes) -> bytes:
-        """Send one request of any size, read the whole reply, return its body."""
+        """Send one request of any size, read the whole reply; return its body."""
         reply = bytearray()
 
         def whole() -> bool:
@@ -72,13 +78,15 @@ class Server:
             return bool(blank) and len(body) >= int(head[16:].split()[0])
 
         self._exchange(data, reply, whole)
+        self.size = len(reply)
         body = bytes(reply.partition(b"\r\n\r\n")[2])
         assert b'"result"' in body, body[:300]
         return body
 
-    def burst(self, data: bytes, expected: int) -> None:
-        """Send many requests at once and read as many bytes as their replies have."""
+    def burst(self, data: bytes, count: int) -> None:
+        """Send many requests at once and read all their replies."""
         reply = bytearray()
+        expected = count * self.size
         self._exchange(data, reply, lambda: len(reply) >= expected)
 
     def _exchange(self, data: bytes, reply: bytearray, whole: Callable[[], bool]) -> None:
@@ -100,12 +108,12 @@ class Server:
                         both.unregister(self._into)
         os.set_blocking(self._into, True)
 
-    def feed(self, data: bytes, piece: int) -> bytes:
+    def feed(self, data: bytes, piece: int) -> None:
         """Send one request in pieces of this size, read the reply."""
         view = memoryview(data)
         for at in range(0, len(data), piece):
             os.write(self._into, view[at : at + piece])
-        return os.read(self._out, 65536)
+        self._read_reply()
 
     def end_input(self) -> float:
         """End the input; return the seconds until the process is gone."""

@@ -30,7 +30,7 @@ def talk(program: Program) -> dict[str, float | None]:
     clock = time.perf_counter
     start = clock()
     with Server(program) as server:
-        size = len(server.trip(request()))
+        server.call(request())
         first = clock() - start
         at_start = server.memory()
         time.sleep(SETTLE)
@@ -43,7 +43,7 @@ def talk(program: Program) -> dict[str, float | None]:
                 trips.append(clock() - before)
         data = requests(BURST)
         before = clock()
-        server.burst(data, size * BURST)
+        server.burst(data, BURST)
         burst = (clock() - before) / BURST
         gone = server.end_input()
     return {
@@ -88,12 +88,12 @@ def growth(program: Program, count: int) -> float | None:
     points = []
     steps, part = 20, 1000
     with Server(program) as server:
-        size = len(server.trip(request()))
+        server.call(request())
         data = requests(part)
         for step in range(steps + 1):
             if step:
                 for _ in range(count // steps // part):
-                    server.burst(data, size * part)
+                    server.burst(data, part)
             memory = server.memory()
             if memory is None:
                 return None

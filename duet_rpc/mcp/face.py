@@ -7,7 +7,15 @@ names none, from the handshake. That is all the state there is.
 from __future__ import annotations
 
 from duet_rpc import __version__
-from duet_rpc.mcp.tools import describe_tool, name_tools, returns_object, write_error, write_result
+from duet_rpc.mcp.tools import (
+    WRAPPER,
+    describe_tool,
+    find_departure,
+    name_tools,
+    returns_object,
+    write_error,
+    write_result,
+)
 from duet_rpc.mcp.versions import (
     CAPABILITIES_KEY,
     HANDSHAKE,
@@ -31,7 +39,7 @@ from duet_rpc.protocol.errors import (
     RpcError,
 )
 from duet_rpc.protocol.limits import RECEIVED_MAX
-from duet_rpc.protocol.messages import Failure, to_json
+from duet_rpc.protocol.messages import Failure, from_json, to_json
 from duet_rpc.server import dispatch
 
 TYPE_CHECKING = False
@@ -89,7 +97,11 @@ class McpFace:
         params = request.params or {}
         if not isinstance(params, dict):
             raise _invalid("params must be an object")
-        if request.method == "initialize":
+        # Without a version to shake hands on, but with one in `_meta`, it is of the era that
+        # has no handshake.
+        if request.method == "initialize" and (
+            "protocolVersion" in params or _named_version(params) is None
+        ):
             return self._initialize(params)
         version = self._version_of(request.method, params)
         if request.method == "ping" and (version is None or not version.stateless):
@@ -101,7 +113,7 @@ class McpFace:
         if request.method == "tools/call":
             return self._call(request, params, version)
         if request.method == "server/discover" and version.stateless:
-            body = {"supportedVersions": STATELESS, "capabilities": CAPABILITIES, **CACHE}
+            body = {"supportedVersions": SUPPORTED, "capabilities": CAPABILITIES, **CACHE}
             return _finish(to_json(body)[1:-1], version)
         return dispatch.not_found(request)
 
@@ -119,14 +131,14 @@ class McpFace:
         )
 
     def _version_of(self, method: str, params: Params) -> Version | None:
-        meta = params.get("_meta")
-        asked = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        asked = _named_version(params)
         if asked is None:
             if method == "server/discover":
                 raise _invalid(f"_meta.{VERSION_KEY} is missing")
             return self._handshake
         if not isinstance(asked, str):
             raise _invalid(f"_meta.{VERSION_KEY} must be a string")
+        meta = params["_meta"]
         assert isinstance(meta, dict)  # noqa: S101 - for the type checker
         if not isinstance(meta.get(CAPABILITIES_KEY), dict):
             raise _invalid(f"_meta.{CAPABILITIES_KEY} must be an object")
@@ -170,15 +182,26 @@ class McpFace:
         if method.context is not None:
             context = self._daemon.context(request, self._progress(params, version))
         result = self._daemon.run_method(request, method.run, arguments, context)
+        if self._daemon.cancelled:  # whatever the method made of it
+            return Failure(None, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
         if isinstance(result, Failure):
-            if result.code == REQUEST_CANCELLED:
-                return Failure(None, result.code, result.message)
             return _finish(self._fail(result, request, name), version)
-        if returns_object(method) and not result.startswith(b"{"):
-            wrong = f"{name} returned something else than the object that its signature promises"
-            self._daemon.log.error(wrong, request.method, request.id)
-            return _finish(write_error(wrong), version)
-        return _finish(write_result(result, method, version), version)
+        return _finish(self._write(result, method, request, name, version), version)
+
+    def _write(
+        self, result: bytes, method: Method, request: Request, name: str, version: Version
+    ) -> bytes:
+        """Write a result, unless it is not what the method's signature promises."""
+        place = find_departure(from_json(result), method.returns) if method.returns else None
+        if place is None:
+            return write_result(result, method, version)
+        if not returns_object(method):
+            place = WRAPPER + place
+        wrong = f"{name} returned something else than its signature promises"
+        if place:
+            wrong += f": {place.lstrip('.')}"
+        self._daemon.log.error(wrong, request.method, request.id)
+        return write_error(wrong)
 
     def _fail(self, failure: Failure, request: Request, name: str) -> bytes:
         """Tell the model what the method said; of a crash, that it was one."""
@@ -203,6 +226,8 @@ class McpFace:
             done = value["done"]
             if not isinstance(done, (int, float)) or not done > last:
                 return  # MCP wants each to be more than the one before
+            if self._daemon.cancelled:
+                return  # and nothing more of a request that was taken back
             last = done
             said: dict[str, object] = {"progressToken": token, "progress": done}
             if value["total"] is not None:
@@ -212,6 +237,12 @@ class McpFace:
             self._daemon.notify("notifications/progress", said)
 
         return send
+
+
+def _named_version(params: Params) -> object:
+    """Return the version that a request of the stateless era says it is of."""
+    meta = params.get("_meta")
+    return meta.get(VERSION_KEY) if isinstance(meta, dict) else None
 
 
 def _invalid(detail: str) -> RpcError:

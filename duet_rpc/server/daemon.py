@@ -310,6 +310,11 @@ class Daemon:
         self._running = None
         return result
 
+    @property
+    def cancelled(self) -> bool:
+        """True where the method that runs, or the last one, was taken back meanwhile."""
+        return self._lifecycle.cancelled
+
     def context(
         self, request: Request, send_progress: Callable[[dict[str, Any]], None] | None
     ) -> Context:

@@ -51,8 +51,9 @@
 (defcustom duet-rpc-program nil
   "The program to run.
 If nil, it is `duet-rpc.pyz' beside this library, or else `duet-rpc'
-on variable `exec-path'.  A string names a file.  A list of strings is
-a whole command, run as it is."
+on variable `exec-path'.  A string names a file, or a command on
+variable `exec-path'.  A list of strings is a whole command, run as it
+is, without `duet-rpc-arguments'."
   :type '(choice (const :tag "Look for it" nil)
                  (file :tag "File")
                  (repeat :tag "Whole command" string)))
@@ -146,7 +147,7 @@ cancels the call on the server too.
 
 A failure signals `duet-rpc-error' with the data (TEXT CODE DATA); a
 timeout signals its child `duet-rpc-timeout'."
-  (duet-rpc--request method params :timeout timeout))
+  (duet-rpc--request (duet-rpc--live-server) method params :timeout timeout))
 
 ;;;###autoload
 (cl-defun duet-rpc-async-request (method params &key success-fn error-fn
@@ -209,36 +210,29 @@ There is no need to: every call does it."
       (if (memq (duet-rpc--server-state server) '(starting ready))
           (message "duet-rpc runs already; M-x duet-rpc-restart starts it anew")
         (setf (duet-rpc--server-deaths server) 0)
-        (duet-rpc--launch server)))))
+        (duet-rpc--launch server)
+        (when (called-interactively-p 'any)
+          (message "duet-rpc is starting; M-x duet-rpc-status tells how it is"))))))
 
 (defun duet-rpc-stop ()
   "Stop the daemon of this buffer's host.
 Ask it to leave; after two seconds, kill it."
   (interactive)
-  (let* ((server (duet-rpc--server))
-         (process (duet-rpc--server-process server)))
-    (duet-rpc--cancel-timer server)
-    (if (not (duet-rpc--alive-p server))
-        (duet-rpc--set-state server 'stopped)
-      (duet-rpc--set-state server 'stopping)
-      (unwind-protect
-          (progn
-            (ignore-errors
-              (duet-rpc--send server "shutdown" nil)
-              (process-send-eof process))
-            (let ((end (+ (float-time) 2)))
-              (while (and (process-live-p process) (< (float-time) end))
-                (accept-process-output process 0.05))))
-        (delete-process process)))
-    (when (called-interactively-p 'any)
-      (message "duet-rpc has stopped"))))
+  (duet-rpc--stop (duet-rpc--server))
+  (when (called-interactively-p 'any)
+    (message "duet-rpc has stopped; the next call starts it")))
 
+;;;###autoload
 (defun duet-rpc-restart ()
-  "Stop the daemon of this buffer's host and start it again."
+  "Stop the daemon of this buffer's host and start it again.
+This is also the way on after it has died too often."
   (interactive)
   (duet-rpc-stop)
-  (duet-rpc-start))
+  (duet-rpc-start)
+  (when (called-interactively-p 'any)
+    (message "duet-rpc is starting anew")))
 
+;;;###autoload
 (defun duet-rpc-status ()
   "Say how the daemon of this buffer's host is, and return it as a symbol.
 It is one of `stopped', `starting', `ready', `stopping', `waiting' (for
@@ -251,14 +245,17 @@ a restart after a crash) and `failed'."
       (message
        "%s: %s" (duet-rpc--server-name server)
        (pcase state
+         ((and (or 'stopped 'waiting 'failed)
+               (guard (duet-rpc--server-why server)))
+          (duet-rpc--server-why server))
          ('stopped "not running; the next call starts it")
-         ((or 'waiting 'failed) (duet-rpc--server-why server))
          (_ (format "%s, version %s, process %s, %s pending"
                     state (or (duet-rpc--server-version server) "unknown")
                     (process-id (duet-rpc--server-process server))
                     (if (= busy 1) "1 call" (format "%d calls" busy)))))))
     state))
 
+;;;###autoload
 (defun duet-rpc-version ()
   "Show the daemon's version and return it."
   (interactive)
@@ -338,7 +335,7 @@ BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
               (progress-reporter-update reporter (and total (plist-get value :done))
                                         (plist-get value :message))))))
     (prog1 (duet-rpc--request
-            method params
+            server method params
             ;; Another server might take the token for a parameter.
             :progress-fn (and (or (eq (duet-rpc--server-state server) 'starting)
                                   (duet-rpc--ours-p server))
@@ -920,6 +917,11 @@ a method, \\[duet-rpc-methods-describe] describes it and
     (duet-rpc-request "setLogLevel" (list :level level)))
   (message "duet-rpc logs from %s on; M-x duet-rpc-show-log shows it" level))
 
+(defun duet-rpc--state-changed ()
+  "Have the mode lines show the state anew."
+  (when (bound-and-true-p duet-rpc-mode-line-mode)
+    (force-mode-line-update t)))
+
 (defun duet-rpc--mode-line ()
   "Return the state of this buffer's daemon, for the mode line."
   (when-let ((server (gethash (or (file-remote-p default-directory) "")
@@ -932,7 +934,7 @@ a method, \\[duet-rpc-methods-describe] describes it and
       (unless (eq state 'stopped)
         (list " duet:"
               (propertize text
-                          'face (if (memq state '(failed waiting)) 'error 'mode-line)
+                          'face (and (memq state '(failed waiting)) 'error)
                           'help-echo (or (duet-rpc--server-why server)
                                          "The state of the duet-rpc daemon")))))))
 
@@ -1004,7 +1006,10 @@ What takes time is filled in when it is known."
                       (abbreviate-file-name (or duet-rpc--file "unknown")))
       (duet-rpc--fill "Program" "%s"
                       (condition-case err
-                          (abbreviate-file-name (string-join (duet-rpc--command "") " "))
+                          (abbreviate-file-name (string-join
+                                                 (let ((default-directory "~/"))
+                                                   (duet-rpc--command (duet-rpc--server)))
+                                                 " "))
                         (duet-rpc-error (cadr err))))
       (duet-rpc--fill "Host" "%s" (if (equal host "") "this machine" host))
       (duet-rpc--fill "Options" "%s" (duet-rpc--changed-options))
@@ -1138,7 +1143,9 @@ What takes time is filled in when it is known."
                                        &rest args)
   "Send ARGS over CONNECTION; note the id, and leave out nil params.
 Without this, jsonrpc.el would send them as null."
-  (setq duet-rpc--sent-id (plist-get args :id))
+  ;; A notification that a timer sends amid a request has none.
+  (when (plist-get args :id)
+    (setq duet-rpc--sent-id (plist-get args :id)))
   (apply #'cl-call-next-method connection
          (if (plist-get args :params)
              args
@@ -1173,9 +1180,20 @@ SLOTS are more slots of the call."
            :timeout-fn #'ignore :timeout nil)
           (setf (duet-rpc--call-id call) duet-rpc--sent-id))
       (unless (duet-rpc--call-id call)
-        (remhash token calls)))
-    (force-mode-line-update t)
+        (duet-rpc--abandon call duet-rpc--sent-id)))
+    (duet-rpc--state-changed)
     call))
+
+(defun duet-rpc--abandon (call id)
+  "End CALL, the sending of which was interrupted; ID is its id, if any.
+Emacs keeps what it has not yet written and sends it before anything
+else, so the server still gets the whole request."
+  (duet-rpc--end call '(cancelled))
+  (when id
+    (setf (duet-rpc--call-id call) id)
+    ;; The pipe may be full, and nobody reads.
+    (with-timeout (0.5)
+      (duet-rpc--tell-cancelled call))))
 
 (defun duet-rpc--cannot-send (server method err)
   "Signal that METHOD was not sent to SERVER because of ERR."
@@ -1184,12 +1202,12 @@ SLOTS are more slots of the call."
   (signal 'duet-rpc-error
           (list (format "%s: cannot be sent: %s" method (error-message-string err)))))
 
-(cl-defun duet-rpc--request (method params &key timeout progress-fn)
-  "Call METHOD with PARAMS and TIMEOUT, as `duet-rpc-request' does.
-PROGRESS-FN is as in `duet-rpc-async-request'."
-  (let* ((call (duet-rpc--send (duet-rpc--live-server) method params
-                               :buffer (current-buffer) :timeout timeout
-                               :progress-fn progress-fn)))
+(cl-defun duet-rpc--request (server method params &key timeout progress-fn)
+  "Call METHOD of SERVER with PARAMS, as `duet-rpc-request' does.
+TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
+  (let ((call (duet-rpc--send server method params
+                              :buffer (current-buffer) :timeout timeout
+                              :progress-fn progress-fn)))
     (duet-rpc--wait call)
     (pcase (duet-rpc--call-outcome call)
       (`(result ,result) result)
@@ -1204,14 +1222,19 @@ PROGRESS-FN is as in `duet-rpc-async-request'."
   (let ((process (duet-rpc--server-process (duet-rpc--call-server call))))
     (duet-rpc--set-deadline call)
     (unwind-protect
-        (while (progn
-                 ;; Short, because the answer may be read inside a timer
-                 ;; that runs in here.
-                 (accept-process-output (and (process-live-p process) process) 0.1)
-                 (not (duet-rpc--call-outcome call)))
-          (when (> (float-time) (duet-rpc--call-deadline call))
-            (duet-rpc--time-out call)))
-      (duet-rpc-cancel call))))
+        ;; Timers and filters inhibit quitting; a server that hangs must
+        ;; not hang Emacs there either.
+        (let ((inhibit-quit nil))
+          (while (progn
+                   ;; Short, because the answer may be read inside a timer
+                   ;; that runs in here.
+                   (accept-process-output (and (process-live-p process) process) 0.1)
+                   (not (duet-rpc--call-outcome call)))
+            (when (> (float-time) (duet-rpc--call-deadline call))
+              (duet-rpc--time-out call))))
+      ;; Not interrupted by the next C-g of an impatient person.
+      (let ((inhibit-quit t))
+        (duet-rpc-cancel call)))))
 
 (defun duet-rpc--end (call outcome)
   "End CALL with OUTCOME and return t; return nil if it has ended already."
@@ -1235,7 +1258,7 @@ PROGRESS-FN is as in `duet-rpc-async-request'."
          (duet-rpc--call-back
           call (or (duet-rpc--call-timeout-fn call)
                    (lambda () (message "duet-rpc: %s" text)))))))
-    (force-mode-line-update t)
+    (duet-rpc--state-changed)
     t))
 
 (defun duet-rpc--call-back (call function &rest args)
@@ -1250,7 +1273,7 @@ not wait for another answer.  The buffer t means now, and any buffer."
          (when (buffer-live-p buffer)
            (with-current-buffer buffer
              (condition-case-unless-debug err
-                 (apply function args)
+                 (with-local-quit (apply function args))
                (error
                 (message "duet-rpc: the function called after %s failed: %s"
                          (duet-rpc--call-method call)
@@ -1314,11 +1337,14 @@ One timer for them all: thousands would slow Emacs down."
 
 (defun duet-rpc--error-text (method err)
   "Describe ERR, the error object that METHOD was answered with."
-  (let ((data (plist-get err :data)))
-    (concat (format "%s: %s" method (plist-get err :message))
-            (and (listp data) (plist-get data :param)
-                 (format "; %s: expected %s, got %s" (plist-get data :param)
-                         (plist-get data :expected) (plist-get data :received))))))
+  (let* ((message (format "%s" (plist-get err :message)))
+         (data (plist-get err :data))
+         (expected (and (proper-list-p data) (plist-get data :expected))))
+    (concat (format "%s: %s" method message)
+            ;; A duet-rpc says it in its message already.
+            (and (stringp expected) (not (string-search expected message))
+                 (format "; %s: expected %s, received %s" (plist-get data :param)
+                         expected (plist-get data :received))))))
 
 (defun duet-rpc--notified (server method params)
   "Take the notification METHOD with PARAMS from SERVER."
@@ -1375,7 +1401,7 @@ One timer for them all: thousands would slow Emacs down."
 (defun duet-rpc--set-state (server state)
   "Set SERVER's state to STATE, for all to see."
   (setf (duet-rpc--server-state server) state)
-  (force-mode-line-update t))
+  (duet-rpc--state-changed))
 
 (defun duet-rpc--cancel-timer (server)
   "Give up a restart of SERVER that is due."
@@ -1383,20 +1409,56 @@ One timer for them all: thousands would slow Emacs down."
     (cancel-timer (duet-rpc--server-timer server))
     (setf (duet-rpc--server-timer server) nil)))
 
+(defun duet-rpc--stop (server)
+  "Stop SERVER's daemon: ask it to leave; after two seconds, kill it."
+  (let ((process (duet-rpc--server-process server))
+        (end (+ (float-time) 2)))
+    (duet-rpc--cancel-timer server)
+    (if (not (duet-rpc--alive-p server))
+        (duet-rpc--set-state server 'stopped)
+      (duet-rpc--set-state server 'stopping)
+      (unwind-protect
+          (progn
+            ;; It may not even read.
+            (with-timeout (2)
+              (ignore-errors
+                (duet-rpc--send server "shutdown" nil)
+                (process-send-eof process)))
+            (while (and (process-live-p process) (< (float-time) end))
+              (accept-process-output process 0.05)))
+        (delete-process process)))))
+
 (defun duet-rpc--launch (server)
   "Start a daemon for SERVER."
   (duet-rpc--cancel-timer server)
+  ;; Not in the caller's buffer, which may have an environment or a path
+  ;; of its own: the daemon serves all buffers.
+  (with-temp-buffer
+    (setq default-directory (duet-rpc--directory server))
+    (duet-rpc--launch-here server)))
+
+(defun duet-rpc--directory (server)
+  "Return the directory that SERVER's daemon is to run in."
+  (let* ((host (duet-rpc--server-host server))
+         (directory (concat host (file-local-name (or duet-rpc-directory "~/")))))
+    (cond
+     ((file-directory-p directory) (file-name-as-directory (expand-file-name directory)))
+     (duet-rpc-directory
+      (signal 'duet-rpc-error
+              (list (format "There is no directory %s to run in; set \
+`duet-rpc-directory' to one, or to nil" directory))))
+     (t (concat host "/")))))
+
+(defun duet-rpc--launch-here (server)
+  "Start a daemon for SERVER in the current directory."
   (let* ((host (duet-rpc--server-host server))
          (name (duet-rpc--server-name server))
-         (home (concat host (file-local-name (or duet-rpc-directory "~/"))))
-         (directory (if (file-directory-p home) home (concat host "/")))
-         (command (duet-rpc--command host))
+         (command (duet-rpc--command server))
          (process nil)
          (remote-sentinel nil)
          (start
           (lambda ()
-            (let ((default-directory directory)
-                  (process-adaptive-read-buffering nil))
+            (let ((process-adaptive-read-buffering nil))
               (setq process
                     (make-process
                      :name name :command command :connection-type 'pipe
@@ -1502,15 +1564,20 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
   (when (and (not (process-live-p process))
              (eq process (duet-rpc--server-process server)))
     (let* ((buffers (list (process-buffer process)
-                          (process-get process 'jsonrpc-stderr)))
-           (stderr (get-buffer-process (cadr buffers))))
-      ;; Its last words may still be on the way.
-      (while (and stderr (accept-process-output stderr 0.3 nil t)))
+                          (jsonrpc-stderr-buffer (duet-rpc--server-connection server))))
+           (stderr (get-buffer-process (cadr buffers)))
+           (end (+ (float-time) 1)))
       (setf (duet-rpc--server-process server) nil)
+      ;; Its last words may still be on the way; but a child of its own
+      ;; may go on writing for ever.
+      (while (and stderr
+                  (accept-process-output stderr 0.3 nil t)
+                  (< (float-time) end)))
       (duet-rpc--died server process)
       (let ((inhibit-message t) (message-log-max nil))
         (funcall next process event))
-      (mapc #'kill-buffer buffers)
+      (dolist (buffer buffers)
+        (when (buffer-live-p buffer) (kill-buffer buffer)))
       nil)))
 
 (defun duet-rpc--died (server process)
@@ -1695,10 +1762,13 @@ arriving is left alone."
 (defun duet-rpc--log-tail (server lines)
   "Return the last LINES lines that SERVER's daemon wrote in this life."
   (with-current-buffer (duet-rpc--log-buffer server)
-    (let ((all (split-string
-                (buffer-substring-no-properties
-                 (or (duet-rpc--server-tail server) (point-min)) (point-max))
-                "\n" t)))
+    (let* ((tail (duet-rpc--server-tail server))
+           (all (split-string
+                 (buffer-substring-no-properties
+                  ;; The log that it marks may have been killed.
+                  (if (and tail (marker-position tail)) tail (point-min))
+                  (point-max))
+                 "\n" t)))
       (string-join
        (last (cl-remove-if (lambda (line) (string-match-p "\\`[^ ]+ emacs: " line))
                            all)
@@ -1709,59 +1779,69 @@ arriving is left alone."
 ;;; Finding the program
 
 (defun duet-rpc--places ()
-  "Return the files to look for, as an alist of (FILE . WHERE-THAT-IS)."
-  (if (stringp duet-rpc-program)
-      `((,(expand-file-name duet-rpc-program) . "the option `duet-rpc-program'"))
-    (let* ((el (and duet-rpc--file
-                    (concat (file-name-sans-extension duet-rpc--file) ".el")))
-           (beside (and el (expand-file-name "duet-rpc.pyz" (file-name-directory el))))
-           ;; Package managers that build elsewhere link the file there.
-           (true (and el (expand-file-name "duet-rpc.pyz" (file-name-directory
-                                                           (file-truename el))))))
-      `(,@(and beside `((,beside . "beside duet-rpc.el")))
-        ,@(and true (not (equal true beside))
-               `((,true . "beside the file that duet-rpc.el links to")))))))
+  "Return the files to look for, as an alist of (FILE . WHERE-THAT-IS).
+A FILE without a directory is looked for on the path."
+  (let* ((el (and duet-rpc--file
+                  (concat (file-name-sans-extension duet-rpc--file) ".el")))
+         (beside (lambda (file)
+                   (expand-file-name "duet-rpc.pyz" (file-name-directory file)))))
+    (delete-dups
+     (cond
+      ((null duet-rpc-program)
+       `(,@(and el
+                `((,(funcall beside el) . "beside duet-rpc.el")
+                  ;; Package managers that build elsewhere link the file there.
+                  ,@(unless (equal el (file-truename el))
+                      `((,(funcall beside (file-truename el))
+                         . "beside the file that duet-rpc.el links to")))))
+         ("duet-rpc" . "on the path")))
+      ((file-name-directory duet-rpc-program)
+       `((,(expand-file-name duet-rpc-program "~/") . "the option `duet-rpc-program'")))
+      (t `((,duet-rpc-program . "the option `duet-rpc-program', on the path")))))))
 
-(defun duet-rpc--find-pyz ()
-  "Return the file of the option or beside this library, or nil."
-  (car (cl-find-if #'file-regular-p (duet-rpc--places) :key #'car)))
+(defun duet-rpc--find-program (server)
+  "Return the first of `duet-rpc--places' that SERVER's host can run."
+  (let ((remote (not (equal (duet-rpc--server-host server) ""))))
+    (or (cl-loop
+         for (file) in (duet-rpc--places)
+         thereis (cond
+                  ((not (file-name-directory file)) (executable-find file remote))
+                  ((not (duet-rpc--python-p file))
+                   ;; Such a program does not work on another host than its own.
+                   (and (file-executable-p (concat (duet-rpc--server-host server) file))
+                        file))
+                  ((file-regular-p file)
+                   (if remote (duet-rpc--copy file (duet-rpc--server-host server)) file))))
+        (duet-rpc--not-found server))))
 
-(defun duet-rpc--not-found (host)
-  "Signal that there is no program for HOST, and say what to do."
-  (signal
-   'duet-rpc-error
-   (list
-    (concat
-     "Cannot find the program.  Looked for\n"
-     (mapconcat (lambda (place) (format "  %s (%s)\n" (car place) (cdr place)))
-                (duet-rpc--places) "")
-     (unless (stringp duet-rpc-program)
-       (format "  duet-rpc (on the path%s: %s)\n"
-               (if (equal host "") "" (concat " of " host))
-               (string-join (if (equal host "") exec-path (exec-path)) " ")))
-     "Put duet-rpc.pyz beside duet-rpc.el, or run \"pipx install duet-rpc\", \
-or set `duet-rpc-program'"))))
+(defun duet-rpc--not-found (server)
+  "Signal that there is no program for SERVER, and say what to do."
+  (let ((host (duet-rpc--server-host server)))
+    (signal
+     'duet-rpc-error
+     (list
+      (concat
+       "Cannot find the program"
+       (unless (equal host "") (concat " for " host))
+       ".  Looked for\n"
+       (mapconcat (lambda (place)
+                    (format "  %s (%s%s)\n" (car place) (cdr place)
+                            (if (file-name-directory (car place))
+                                ""
+                              (concat ": " (string-join (exec-path) " ")))))
+                  (duet-rpc--places) "")
+       "Put duet-rpc.pyz beside duet-rpc.el, or the command duet-rpc on the path, \
+or set `duet-rpc-program'")))))
 
-(defun duet-rpc--command (host)
-  "Return the command line of the daemon on HOST."
-  (let* ((default-directory (if (equal host "") default-directory (concat host "/")))
-         (file (and (not (consp duet-rpc-program)) (duet-rpc--find-pyz)))
-         (program
-          (cond
-           ((consp duet-rpc-program) nil)
-           ((null file)
-            (or (and (not duet-rpc-program)
-                     (executable-find "duet-rpc" (not (equal host ""))))
-                (duet-rpc--not-found host)))
-           ((equal host "") file)
-           (t (duet-rpc--copy file host))))
-         (command
-          (cond
-           ((not program) duet-rpc-program)
-           ((and file (duet-rpc--python-p file))
-            `(,duet-rpc-python ,program ,@duet-rpc-arguments))
-           (t (cons program duet-rpc-arguments)))))
-    (if (equal host "")
+(defun duet-rpc--command (server)
+  "Return the command line of SERVER's daemon."
+  (let ((command
+         (if (consp duet-rpc-program)
+             duet-rpc-program
+           (let ((program (duet-rpc--find-program server)))
+             `(,@(and (duet-rpc--python-p program) (list duet-rpc-python))
+               ,program ,@duet-rpc-arguments)))))
+    (if (equal (duet-rpc--server-host server) "")
         command
       ;; Emacs 28.2 hangs on a terminal that is not raw.
       (list "sh" "-c" (concat "stty raw -echo > /dev/null 2>&1; "

@@ -288,11 +288,14 @@ From Lisp, HOW is nil, `insert', `replace', `message' or a function
 that takes the result."
   (interactive
    (duet-rpc--for-person
+     (when current-prefix-arg (barf-if-buffer-read-only))
      (let* ((description (duet-rpc--read-method "Call: "))
             (params (duet-rpc--read-params description)))
        (list (plist-get description :name) params
              (and current-prefix-arg (if (use-region-p) 'replace 'insert))))))
   (setq duet-rpc--last-call (list method params how))
+  (when (and (eq how 'replace) (not (use-region-p)))
+    (user-error "Mark the text to be replaced first"))
   (duet-rpc--for-person
     (duet-rpc--call-and-use
      method params how
@@ -310,14 +313,22 @@ that takes the result."
 BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
   (when (memq how '(insert replace))
     (barf-if-buffer-read-only))
-  (let ((result (duet-rpc--request-and-report method params)))
+  ;; The buffer may change, or even go, before the answer comes.
+  (let* ((begin (copy-marker (or (car bounds) (point)) t))
+         (end (copy-marker (or (cdr bounds) (point))))
+         (result (duet-rpc--request-and-report method params)))
     (pcase how
       ('message (message "%s" (duet-rpc--text result)))
       ((or 'insert 'replace)
-       (when bounds
-         (delete-region (car bounds) (cdr bounds))
-         (goto-char (car bounds)))
-       (insert (duet-rpc--text result t)))
+       (unless (marker-buffer begin)
+         (user-error "The buffer that was to get the result of %s is gone" method))
+       (with-current-buffer (marker-buffer begin)
+         (when bounds
+           (delete-region begin (max begin end)))
+         (goto-char begin)
+         (insert (duet-rpc--text result t))
+         (set-marker begin nil)
+         (set-marker end nil)))
       ((or 'nil 'buffer) (duet-rpc--show result method))
       (_ (funcall how result)))))
 
@@ -362,11 +373,13 @@ PRETTY means with line breaks."
   "Show RESULT, the answer of METHOD, in a buffer."
   (let ((directory default-directory))
     (with-current-buffer (get-buffer-create "*duet-rpc result*")
-      (erase-buffer)
-      (insert (duet-rpc--json result t) "\n")
+      (let ((inhibit-read-only t))
+        (erase-buffer)
+        (insert (duet-rpc--json result t) "\n"))
       (goto-char (point-min))
       (unless (derived-mode-p 'js-mode 'js-json-mode 'js-base-mode)
         (if (fboundp 'js-json-mode) (js-json-mode) (js-mode)))
+      (view-mode 1)
       (setq default-directory directory
             header-line-format (format " Result of %s" method))
       (set-buffer-modified-p nil)
@@ -425,28 +438,30 @@ PRETTY means with line breaks."
   "Return non-nil if PARAM must be given."
   (eq t (plist-get param :required)))
 
-(defun duet-rpc--schema (schema)
-  "Return SCHEMA without the null that it may allow."
-  (let ((null-p (lambda (each) (member each '("null" (:type "null")))))
-        (type (plist-get schema :type))
+(defun duet-rpc--alternatives (schema)
+  "Return the schemas of which SCHEMA takes any, as a list."
+  (let ((type (plist-get schema :type))
         (any (or (plist-get schema :anyOf) (plist-get schema :oneOf))))
     (cond
-     ((vectorp type)
-      (let ((types (cl-remove-if null-p type)))
-        `(:type ,(and (= 1 (length types)) (aref types 0)) ,@schema)))
-     (any
-      (let ((schemas (cl-remove-if null-p any)))
-        (if (= 1 (length schemas)) (append (aref schemas 0) schema) schema)))
-     (t schema))))
+     (any (append any nil))
+     ((vectorp type) (mapcar (lambda (each) `(:type ,each ,@schema)) type))
+     (t (list schema)))))
 
 (defun duet-rpc--type (schema)
   "Name the type in SCHEMA, for a person."
-  (let* ((schema (duet-rpc--schema schema))
-         (choices (plist-get schema :enum)))
-    (cond
-     (choices (mapconcat #'duet-rpc--text choices "|"))
-     ((stringp (plist-get schema :type)) (plist-get schema :type))
-     (t "any"))))
+  (mapconcat
+   (lambda (schema)
+     (let ((type (plist-get schema :type))
+           (items (plist-get schema :items)))
+       (cond
+        ((plist-get schema :enum)
+         (mapconcat #'duet-rpc--text (plist-get schema :enum) "|"))
+        ((and (equal type "array") (plist-get items :type))
+         (format "array of %s" (duet-rpc--type items)))
+        ((and (equal type "string") (plist-get schema :format)))
+        ((stringp type) type)
+        (t "any"))))
+   (duet-rpc--alternatives schema) " or "))
 
 
 ;;; Asking a person
@@ -487,19 +502,23 @@ Its parameters are `unknown' if the server does not describe it."
         (offered nil)
         (plist nil))
     (if (eq params 'unknown)
-        (let ((value (duet-rpc--read-checked
-                      (format "Parameters of %s (JSON object or array): "
-                              (plist-get description :name))
-                      nil
-                      (lambda (text)
-                        (let ((value (duet-rpc--parse-json text)))
-                          (if (or (listp value) (vectorp value))
-                              value
-                            (error "Not an object or an array")))))))
-          (unless (eq value 'omit) value))
+        (duet-rpc--read-checked
+         (format "Parameters of %s (JSON object or array): "
+                 (plist-get description :name))
+         nil
+         (lambda (text)
+           (let ((value (duet-rpc--parse-json text)))
+             (cond
+              ((vectorp value) value)
+              ((hash-table-p value)
+               (cl-loop for name being the hash-keys of value using (hash-values each)
+                        append (list (duet-rpc--key name) each)))
+              (t (error "Not an object or an array"))))))
       (mapc (lambda (param)
               (let* ((text-p (equal (duet-rpc--type (plist-get param :schema)) "string"))
-                     (value (duet-rpc--read-param param (and text-p (not offered)))))
+                     (value (duet-rpc--read-param
+                             param (and text-p (not offered)
+                                        (not (derived-mode-p 'duet-rpc-methods-mode))))))
                 (when text-p (setq offered t))
                 (unless (eq value 'omit)
                   (setq plist `(,@plist ,(duet-rpc--key (plist-get param :name))
@@ -514,60 +533,83 @@ Its parameters are `unknown' if the server does not describe it."
 (defun duet-rpc--read-param (param &optional offer)
   "Ask for the value of PARAM; return `omit' if it is left out.
 OFFER means to offer the region and the buffer for it."
-  (let* ((schema (duet-rpc--schema (plist-get param :schema)))
-         (required (duet-rpc--required-p param))
-         (type (duet-rpc--type schema))
-         (choices (plist-get schema :enum))
-         (prompt (concat (plist-get param :name) " (" (if choices "choice" type)
-                         (cond (required "")
-                               ((plist-member schema :default)
-                                (format ", default %s"
-                                        (duet-rpc--text (plist-get schema :default))))
-                               (t ", optional")))))
+  (let* ((schema (plist-get param :schema))
+         (null-p (lambda (each) (equal (plist-get each :type) "null")))
+         (all (duet-rpc--alternatives schema))
+         (kinds (cl-remove-if null-p all))
+         (kind (and (= 1 (length kinds)) (car kinds)))
+         (type (plist-get kind :type))
+         (default (plist-get schema :default))
+         ;; What no text at all stands for.
+         (empty (cond ((not (duet-rpc--required-p param)) 'omit)
+                      ((cl-some null-p all) nil)
+                      (t 'again)))
+         (prompt (concat (plist-get param :name) " (" (duet-rpc--type schema)
+                         (cond ((eq empty 'again) "")
+                               ((not empty) ", empty for null")
+                               (default (format ", default %s" (duet-rpc--text default)))
+                               (t ", optional"))))
+         (prompt-end (concat prompt "): ")))
     (cond
-     (choices (duet-rpc--read-choice (concat prompt "): ") choices required))
-     ((and (equal type "boolean") required)
+     ((plist-get kind :enum)
+      (duet-rpc--read-choice prompt-end (plist-get kind :enum) empty))
+     ((and (equal type "boolean") (eq empty 'again))
       (if (y-or-n-p (concat (plist-get param :name) "? ")) t :json-false))
      ((equal type "boolean")
-      (duet-rpc--read-choice (concat prompt "): ") [t :json-false] nil))
+      (duet-rpc--read-choice prompt-end [t :json-false] empty))
      ((member type '("integer" "number"))
       (duet-rpc--read-checked
-       (concat prompt "): ") required
-       (lambda (text) (duet-rpc--check-number (duet-rpc--parse-json text) schema))))
-     ((equal type "string") (duet-rpc--read-text prompt required offer))
-     (t (duet-rpc--read-checked (concat prompt ", as JSON): ") required
+       prompt-end empty
+       (lambda (text)
+         (duet-rpc--check-number (ignore-errors (duet-rpc--parse-json text)) kind))))
+     ((equal type "string") (duet-rpc--read-text prompt empty offer))
+     ((or (not kind) (not type))
+      ;; Where a text is as good as anything, it needs no quotation marks.
+      (duet-rpc--read-checked
+       prompt-end empty
+       (lambda (text)
+         (condition-case err
+             (duet-rpc--parse-json text)
+           (error (if (cl-some (lambda (each)
+                                 (member (plist-get each :type) '("string" nil)))
+                               kinds)
+                      text
+                    (signal (car err) (cdr err))))))))
+     (t (duet-rpc--read-checked (concat prompt ", as JSON): ") empty
                                 #'duet-rpc--parse-json)))))
 
-(defun duet-rpc--read-choice (prompt choices required)
-  "Ask with PROMPT for one of CHOICES; it may be omitted unless REQUIRED."
+(defun duet-rpc--read-choice (prompt choices empty)
+  "Ask with PROMPT for one of CHOICES.
+EMPTY is the value of no text; `again' means to ask again."
   (let* ((alist (mapcar (lambda (each) (cons (duet-rpc--text each) each)) choices))
-         (name (completing-read prompt alist nil required nil 'duet-rpc-value-history
-                                (and required (caar alist)))))
-    (cond
-     ((assoc name alist) (cdr (assoc name alist)))
-     ((equal name "") 'omit)
-     (t (duet-rpc--read-choice prompt choices required)))))
+         (name ""))
+    (while (and (equal name "")
+                (equal "" (setq name (completing-read prompt alist nil t nil
+                                                      'duet-rpc-value-history)))
+                (eq empty 'again)))
+    (if (equal name "") empty (cdr (assoc name alist)))))
 
-(defun duet-rpc--read-checked (prompt required parse)
+(defun duet-rpc--read-checked (prompt empty parse)
   "Ask with PROMPT until PARSE, called with the text, signals no error.
-Return what it returns, or `omit' for no text unless REQUIRED."
+Return what it returns.  EMPTY is the value of no text, unless it is
+`again'."
   (let ((text nil) (value nil) (complaint ""))
-    (while (and complaint
-                (progn
-                  (setq text (read-string (concat complaint prompt) text
-                                          'duet-rpc-value-history))
-                  (or required (not (equal text "")))))
-      (condition-case err
-          (setq value (funcall parse text)
+    (while complaint
+      (setq text (read-string (concat complaint prompt) text 'duet-rpc-value-history))
+      (if (and (equal text "") (not (eq empty 'again)))
+          (setq value empty
                 complaint nil)
-        (error (setq complaint (format "[%s] " (error-message-string err))))))
-    (if complaint 'omit value)))
+        (condition-case err
+            (setq value (funcall parse text)
+                  complaint nil)
+          (error (setq complaint (format "[%s] " (error-message-string err)))))))
+    value))
 
 (defun duet-rpc--parse-json (text)
-  "Return the value of TEXT, which is JSON."
+  "Return the value of TEXT, which is JSON.
+Objects are hash tables, because {} as a plist would be sent as null."
   (condition-case nil
-      (json-parse-string text :object-type 'plist :null-object nil
-                         :false-object :json-false)
+      (json-parse-string text :null-object nil :false-object :json-false)
     (error (error "Not JSON"))))
 
 (defun duet-rpc--check-number (value schema)
@@ -582,9 +624,10 @@ Return what it returns, or `omit' for no text unless REQUIRED."
      ((and most (> value most)) (error "More than %s" most))
      (t value))))
 
-(defun duet-rpc--read-text (prompt required offer)
-  "Ask with PROMPT for a text; it may be omitted unless REQUIRED.
-OFFER means to offer the region and the buffer for it."
+(defun duet-rpc--read-text (prompt empty offer)
+  "Ask with PROMPT for a text.
+EMPTY is the value of no text, unless it is `again'.  OFFER means to
+offer the region and the buffer for it."
   (let* ((buffer (current-buffer))
          (region (and offer (use-region-p)
                       (buffer-substring-no-properties (region-beginning) (region-end))))
@@ -608,8 +651,8 @@ OFFER means to offer the region and the buffer for it."
       (cond (whole)
             ((not (equal text "")) text)
             (region)
-            (required "")
-            (t 'omit)))))
+            ((eq empty 'again) "")
+            (t empty)))))
 
 
 ;;; Making commands and functions of methods
@@ -633,12 +676,19 @@ that takes it.
   (let* ((doc (if (stringp (car args))
                   (pop args)
                 (format "Call the method `%s' of duet-rpc." method)))
+         (params (plist-get args :params))
          (result (or (plist-get args :result) 'message)))
+    (cl-loop for (key) on args by #'cddr
+             unless (memq key '(:params :result))
+             do (error "%s: unknown keyword %S" name key))
+    (when (and (eq result 'replace)
+               (not (cl-intersection '(region buffer symbol) params)))
+      (error "%s: no region, buffer or symbol is sent that could be replaced" name))
     `(defun ,name ()
        ,doc
        (interactive)
        (duet-rpc--run-command
-        ,method ',(plist-get args :params)
+        ,method ',params
         ,(if (memq result '(message insert replace buffer)) `',result result)))))
 
 (defun duet-rpc--run-command (method params how)
@@ -674,6 +724,7 @@ that takes it.
                   :test #'equal :key (lambda (each) (plist-get each :name)))
          (list :name name :required t :schema '(:type "string"))))))
 
+;;;###autoload
 (defun duet-rpc-generate-wrappers (file prefix)
   "Write to FILE a function for each method that the server describes.
 Their names begin with PREFIX.  Load the file with `require'."
@@ -719,9 +770,8 @@ Their names begin with PREFIX.  Load the file with `require'."
   (let* ((params (append (plist-get description :params) nil))
          (params (append (cl-remove-if-not #'duet-rpc--required-p params)
                          (cl-remove-if #'duet-rpc--required-p params)))
-         (argument (lambda (param)
-                     (let ((symbol (duet-rpc--lisp-name (plist-get param :name))))
-                       (if (member symbol '("t" "nil" "")) (concat "the-" symbol) symbol))))
+         (names (duet-rpc--argument-names params))
+         (argument (lambda (param) (cdr (assq param names))))
          (optional nil)
          (arguments
           (mapconcat (lambda (param)
@@ -747,6 +797,18 @@ Their names begin with PREFIX.  Load the file with `require'."
                 (format "\n                    (append %s)"
                         (string-join pairs "\n                            "))
               ""))))
+
+(defun duet-rpc--argument-names (params)
+  "Return an alist of PARAMS and the names of their arguments in Lisp."
+  (let (names)
+    (dolist (param params (nreverse names))
+      (let ((name (duet-rpc--lisp-name (plist-get param :name))))
+        ;; No argument may have the name of a variable, such as `fill-column'.
+        (when (or (equal name "") (special-variable-p (intern name)))
+          (setq name (concat "the-" name)))
+        (while (rassoc name names)
+          (setq name (concat name "-2")))
+        (push (cons param name) names)))))
 
 (defun duet-rpc--wrapper-doc (description argument)
   "Return a docstring, as Lisp source, for the method in DESCRIPTION.
@@ -870,7 +932,7 @@ a method, \\[duet-rpc-methods-describe] describes it and
                   (insert (format "  %s: %s%s%s\n" (plist-get param :name)
                                   (duet-rpc--type schema)
                                   (cond ((duet-rpc--required-p param) "")
-                                        ((plist-member schema :default)
+                                        ((plist-get schema :default)
                                          (format ", default %s"
                                                  (duet-rpc--text
                                                   (plist-get schema :default))))
@@ -903,12 +965,14 @@ a method, \\[duet-rpc-methods-describe] describes it and
     (goto-char (point-min))
     (forward-line (1- (plist-get source :line)))))
 
+;;;###autoload
 (defun duet-rpc-show-log ()
   "Show what the daemon of this buffer's host has logged."
   (interactive)
   (pop-to-buffer (duet-rpc--log-buffer (duet-rpc--server)))
   (goto-char (point-max)))
 
+;;;###autoload
 (defun duet-rpc-set-log-level (level)
   "Have the daemon log from LEVEL on: debug, info, warn or error."
   (interactive (list (completing-read "Log level: " '("debug" "info" "warn" "error")
@@ -993,27 +1057,22 @@ What takes time is filled in when it is known."
     (with-current-buffer buffer
       (special-mode)
       (setq default-directory directory)
+      (setq-local revert-buffer-function (lambda (&rest _) (duet-rpc-doctor)))
       (let ((inhibit-read-only t))
         (erase-buffer)
         (insert "duet-rpc doctor, " (format-time-string "%F %T") "\n\n")
-        (dolist (label '("Emacs" "jsonrpc.el" "duet-rpc.el" "Program" "Python"
-                         "Host" "Daemon" "Ping" "Methods" "Options" "Last stderr"))
-          (insert (format "%-12s ...\n" label))))
+        (dolist (label '("Emacs" "jsonrpc.el" "duet-rpc.el" "Program" "Python" "Host"
+                         "Daemon" "Ping" "Methods" "Options" "Config" "Last stderr"))
+          (insert (format "%-12s ...\n" label)))
+        (goto-char (point-min)))
       (duet-rpc--fill "Emacs" "%s on %s" emacs-version system-configuration)
       (duet-rpc--fill "jsonrpc.el" "%s, %s" (duet-rpc--jsonrpc-version)
                       (abbreviate-file-name (or (locate-library "jsonrpc") "")))
       (duet-rpc--fill "duet-rpc.el" "%s, %s" duet-rpc--version
                       (abbreviate-file-name (or duet-rpc--file "unknown")))
-      (duet-rpc--fill "Program" "%s"
-                      (condition-case err
-                          (abbreviate-file-name (string-join
-                                                 (let ((default-directory "~/"))
-                                                   (duet-rpc--command (duet-rpc--server)))
-                                                 " "))
-                        (duet-rpc-error (cadr err))))
       (duet-rpc--fill "Host" "%s" (if (equal host "") "this machine" host))
       (duet-rpc--fill "Options" "%s" (duet-rpc--changed-options))
-      (duet-rpc--examine-python)
+      (duet-rpc--examine-program)
       (condition-case err
           (progn
             ;; Reaching another host may take long or ask for a password.
@@ -1039,6 +1098,7 @@ What takes time is filled in when it is known."
 (defun duet-rpc--jsonrpc-version ()
   "Return the version of jsonrpc.el, or \"unknown\"."
   (or (ignore-errors
+        (require 'find-func)
         (with-temp-buffer
           (let ((inhibit-message t) (message-log-max nil))
             (insert-file-contents (find-library-name "jsonrpc")))
@@ -1057,60 +1117,86 @@ What takes time is filled in when it is known."
          (push (format "%s: %S" symbol (symbol-value symbol)) lines))))
     (if lines (string-join (sort lines #'string<) "\n") "all as they came")))
 
-(defun duet-rpc--examine-python ()
-  "Find out the version of Python."
+(defun duet-rpc--examine-program ()
+  "Find out what this machine has to run."
+  (let ((default-directory "~/"))
+    (duet-rpc--fill-from "Python" (list duet-rpc-python "--version")
+                         (concat ", " (executable-find duet-rpc-python)))
+    (condition-case err
+        (let ((command (duet-rpc--command (duet-rpc--server))))
+          (duet-rpc--fill "Program" "%s"
+                          (mapconcat #'abbreviate-file-name command " "))
+          (if (consp duet-rpc-program)
+              (duet-rpc--fill "Config" "unknown")
+            (duet-rpc--fill-from "Config" (append (butlast command (length duet-rpc-arguments))
+                                                  '("config")))))
+      (duet-rpc-error
+       (duet-rpc--fill "Program" "%s" (cadr err))
+       (duet-rpc--fill "Config" "unknown")))))
+
+(defun duet-rpc--fill-from (label command &optional suffix)
+  "Write behind LABEL what COMMAND prints, and SUFFIX."
   (let ((buffer (current-buffer))
         (default-directory temporary-file-directory)
         (output ""))
     (condition-case err
         (make-process
-         :name "duet-rpc python" :command (list duet-rpc-python "--version")
-         :noquery t :connection-type 'pipe
+         :name "duet-rpc doctor" :command command :noquery t :connection-type 'pipe
          :filter (lambda (_ text) (setq output (concat output text)))
          :sentinel (lambda (process _)
                      (when (and (buffer-live-p buffer) (not (process-live-p process)))
                        (with-current-buffer buffer
-                         (duet-rpc--fill "Python" "%s, %s" (string-trim output)
-                                         (executable-find duet-rpc-python))))))
-      (error (duet-rpc--fill "Python" "%s" (error-message-string err))))))
+                         (duet-rpc--fill label "%s%s" (string-trim output)
+                                         (or suffix ""))))))
+      (error (duet-rpc--fill label "%s" (error-message-string err))))))
 
 (defun duet-rpc--examine (server)
-  "Find out how SERVER is; fill that in."
-  (let ((fail (lambda (&optional err)
-                (duet-rpc--report-failure
-                 server (or (plist-get err :message) "no answer")))))
-    (duet-rpc--fill "Daemon" "starting")
-    (duet-rpc-async-request
-     "version" nil :error-fn fail :timeout-fn fail
-     :success-fn
-     (lambda (_)
-       (duet-rpc--fill
-        "Daemon" "%s, version %s, protocol %s, process %s, up %d s"
-        (duet-rpc--server-state server)
-        (or (duet-rpc--server-version server) "unknown")
-        (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
-        (process-id (duet-rpc--server-process server))
-        (- (float-time) (duet-rpc--server-born server)))
-       (let ((begin (float-time)))
-         (duet-rpc-async-request
-          "version" nil :error-fn fail :timeout-fn fail
-          :success-fn
-          (lambda (_)
-            (duet-rpc--fill "Ping" "%.1f ms" (* 1000 (- (float-time) begin)))
-            ;; What it wrote at its start may come a little later.
-            (run-with-timer 0.3 nil
-                            (lambda (buffer)
-                              (when (buffer-live-p buffer)
-                                (with-current-buffer buffer
-                                  (duet-rpc--report-stderr server))))
-                            (current-buffer)))))))
-    (duet-rpc-async-request
-     "listMethods" nil :timeout-fn #'ignore
-     :error-fn (lambda (err) (duet-rpc--fill "Methods" "%s" (plist-get err :message)))
-     :success-fn (lambda (methods)
-                   (duet-rpc--fill
-                    "Methods" "%d: %s" (length methods)
-                    (mapconcat (lambda (each) (plist-get each :name)) methods " "))))))
+  "Find out how SERVER is; fill that in.
+One thing after the other, so that nothing is measured but itself."
+  (let* ((fail (lambda (&optional err)
+                 (duet-rpc--report-failure
+                  server (or (plist-get err :message) "no answer"))))
+         (ask (lambda (method then)
+                (duet-rpc-async-request method nil :timeout (min 10 duet-rpc-timeout)
+                                        :success-fn then :error-fn fail :timeout-fn fail)))
+         (ping (lambda (_)
+                 (let ((begin (float-time)))
+                   (funcall ask "version"
+                            (lambda (_)
+                              (duet-rpc--fill "Ping" "%.1f ms"
+                                              (* 1000 (- (float-time) begin)))
+                              (duet-rpc--report-stderr server)))))))
+    (funcall ask "version"
+             (lambda (_)
+               (duet-rpc--fill
+                "Daemon" "%s, version %s, protocol %s, process %s, up %d s"
+                (duet-rpc--server-state server)
+                (or (duet-rpc--server-version server) "unknown")
+                (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
+                (process-id (duet-rpc--server-process server))
+                (- (float-time) (duet-rpc--server-born server)))
+               (duet-rpc-async-request
+                "listMethods" nil :timeout-fn fail
+                :error-fn (lambda (err)
+                            (duet-rpc--fill "Methods" "%s" (plist-get err :message))
+                            (funcall ping nil))
+                :success-fn (lambda (methods)
+                              (duet-rpc--fill
+                               "Methods" "%d: %s" (length methods)
+                               (mapconcat (lambda (each) (plist-get each :name))
+                                          methods " "))
+                              ;; What it loads and logs at its start comes now.
+                              (run-with-timer 0.3 nil #'duet-rpc--in-buffer
+                                              (current-buffer) ping nil)))))
+    (duet-rpc--fill "Daemon" "%s, %d calls pending, waiting for an answer"
+                    (duet-rpc--server-state server)
+                    (hash-table-count (duet-rpc--server-calls server)))))
+
+(defun duet-rpc--in-buffer (buffer function &rest args)
+  "Call FUNCTION with ARGS in BUFFER, unless that is dead."
+  (when (buffer-live-p buffer)
+    (with-current-buffer buffer
+      (apply function args))))
 
 (defun duet-rpc--report-stderr (server)
   "Fill in the last lines of SERVER's log."

@@ -123,7 +123,7 @@ class Log:
         while trace is not None:
             code = trace.tb_frame.f_code
             # The line of the method is of more use than that of a library it calls.
-            if where is None or where.startswith(OURS) or where == code.co_filename:
+            if where is None or where.startswith((OURS, "<")) or where == code.co_filename:
                 where = code.co_filename
                 place = f"{os.path.basename(where)}:{trace.tb_lineno} in {code.co_name}"
             trace = trace.tb_next

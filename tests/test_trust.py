@@ -165,6 +165,13 @@ def test_a_person_is_asked(project: Path, typed: str, trusted: bool) -> None:
     assert (call(project)[0] == 1) is trusted
 
 
+def test_a_file_that_the_user_names_is_the_users_own_word(project: Path) -> None:
+    file = str(project / ".duet-rpc.toml")
+    out = say(project, "config", DUET_RPC_CONFIG=file)[1]
+    assert f"methods.load    {project / 'mine.py'}  ({file})" in out
+    assert "not trusted" not in out
+
+
 def test_where_nobody_can_be_asked_nothing_is_trusted(project: Path) -> None:
     code, _, err = say(project, "trust")
     assert code == 1

@@ -224,32 +224,46 @@ class Log:
     def _load(self) -> Callable[[Line], None]:
         from loguru import logger
 
-        def form(record: dict[str, dict[str, object]]) -> str:
-            # A method of the user's may log through loguru too, without our parts.
-            if "severity" in record["extra"]:
-                return "<dim>{extra[time]}</dim> <level>{extra[severity]:<5}</level> {message}\n"
-            return (
-                "<dim>{time:YYYY-MM-DDTHH:mm:ss.SSSZ}</dim> <level>{level:<5}</level> {message}\n"
-            )
-
-        logger.remove()
-        options: Any = {"format": form, "level": 0, "catch": False, "diagnose": False}
+        shared: Any = logger
+        # One of our own, made as loguru makes the one that all share: `logger.remove()` in a
+        # method's file must not be the end of ours.
+        own = type(shared)(
+            core=type(shared._core)(), exception=None, depth=0, record=False, lazy=False,
+            colors=False, raw=False, capture=True, patchers=[], extra={},
+        )  # fmt: skip
+        options: Any = {"level": 0, "catch": False, "diagnose": False}
+        form = "<dim>{extra[time]}</dim> <level>{extra[severity]:<5}</level> {message}\n"
         if self._path is None:
-            logger.add(self._write_stream, colorize=self._color, **options)
+            own.add(self._write_stream, colorize=self._color, format=lambda _: form, **options)
         else:
-            logger.add(
+            own.add(
                 self._path,
                 rotation=LOG_FILE_MAX,
                 retention=LOG_FILES_KEPT,
                 opener=lambda path, flags: os.open(path, flags, 0o600),
                 watch=True,
                 encoding="utf-8",
+                format=lambda _: form,
+                **options,
+            )
+        try:
+            shared.remove(0)
+        except ValueError:
+            pass  # the user has a way of logging already
+        else:
+            form_of_others = (
+                "<dim>{time:YYYY-MM-DDTHH:mm:ss.SSSZ}</dim> <level>{level:<5}</level> {message}\n"
+            )
+            shared.add(
+                lambda text: own.opt(raw=True).info(text),
+                colorize=self._color,
+                format=lambda _: form_of_others,
                 **options,
             )
         names = {"WARN": "WARNING"}
 
         def write(line: Line) -> None:
-            logger.bind(time=line.time, severity=line.severity).log(
+            own.bind(time=line.time, severity=line.severity).log(
                 names.get(line.severity, line.severity), line.rest
             )
 

@@ -130,6 +130,14 @@ def test_a_folder_of_any_name_can_be_trusted(project: Path, name: str) -> None:
     assert call(other)[0] == -32601
 
 
+def test_a_stdout_that_knows_ascii_only_is_no_traceback(project: Path) -> None:
+    other = project.rename(project.parent / "ordinateur-à-moi")
+    for words in (["trust", "--yes"], ["config"], ["untrust"]):
+        code, out, _ = say(other, *words, PYTHONIOENCODING="ascii")
+        assert code == 0
+        assert r"ordinateur-\xe0-moi" in out
+
+
 def test_what_would_be_run_can_not_hide_itself(project: Path) -> None:
     (project / ".duet-rpc.toml").write_text('methods.load = ["evil.py\\u001b[2K\\r", "good.py"]\n')
     out = say(project, "trust", typed="n\n")[1]

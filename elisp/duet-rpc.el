@@ -214,6 +214,7 @@ There is no need to: every call does it."
         (when (called-interactively-p 'any)
           (message "duet-rpc is starting; M-x duet-rpc-status tells how it is"))))))
 
+;;;###autoload
 (defun duet-rpc-stop ()
   "Stop the daemon of this buffer's host.
 Ask it to leave; after two seconds, kill it."
@@ -301,6 +302,7 @@ that takes the result."
      method params how
      (and (eq how 'replace) (cons (region-beginning) (region-end))))))
 
+;;;###autoload
 (defun duet-rpc-call-again ()
   "Repeat the last `duet-rpc-call' with the same parameters."
   (interactive)

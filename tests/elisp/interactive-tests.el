@@ -3,6 +3,8 @@
 ;;; Code:
 
 (require 'duet-rpc-test-helpers)
+(defvar comp-enable-subr-trampolines)
+(defvar native-comp-enable-subr-trampolines)
 
 (defmacro duet-rpc-test-typing (keys &rest body)
   "Run BODY in this buffer while a person types KEYS, and answers y."
@@ -208,8 +210,10 @@
 (ert-deftest duet-rpc-call-shows-progress ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
-    (let ((shown (duet-rpc-test-messages
-                   (duet-rpc-call "progress" '(:steps 4 :pause 0.3) 'message))))
+    (let* ((comp-enable-subr-trampolines t) ; Emacs's own code shows it
+           (native-comp-enable-subr-trampolines t)
+           (shown (duet-rpc-test-messages
+                    (duet-rpc-call "progress" '(:steps 4 :pause 0.3) 'message))))
       (should (string-match-p "progress\\.\\.\\." shown))
       (should (string-match-p "done" shown)))))
 

@@ -436,6 +436,14 @@ PRETTY means with line breaks."
                        (plist-get param :name)))
              (plist-get description :params) " "))
 
+(defun duet-rpc--doc (description)
+  "Return all that DESCRIPTION says of its method, its summary first."
+  (let ((summary (or (plist-get description :summary) ""))
+        (text (or (plist-get description :description) "")))
+    (if (string-prefix-p summary text)
+        text
+      (string-trim (concat summary "\n\n" text)))))
+
 (defun duet-rpc--required-p (param)
   "Return non-nil if PARAM must be given."
   (eq t (plist-get param :required)))
@@ -820,7 +828,8 @@ ARGUMENT returns the name of a parameter's argument."
       (dolist (text
                `(,(or (plist-get description :summary)
                       (format "Call %s." (plist-get description :name)))
-                 ,(plist-get description :description)
+                 ,(string-remove-prefix (or (plist-get description :summary) "")
+                                        (duet-rpc--doc description))
                  ,@(mapcar (lambda (param)
                              (format "%s: %s%s"
                                      (upcase (funcall argument param))
@@ -833,9 +842,9 @@ ARGUMENT returns the name of a parameter's argument."
                  ,(format "Return: %s" (duet-rpc--type
                                         (plist-get (plist-get description :result)
                                                    :schema)))))
-        (when text
+        (unless (string-blank-p text)
           (let ((begin (point)))
-            (insert text "\n")
+            (insert (string-trim text) "\n")
             (fill-region begin (point))))))
     (goto-char (point-min))
     ;; Nothing in it is a key or a quotation to Emacs.
@@ -925,10 +934,7 @@ a method, \\[duet-rpc-methods-describe] describes it and
       (with-current-buffer standard-output
         (setq default-directory directory)
         (insert (propertize (plist-get method :name) 'face 'bold)
-                "\n\n" (or (plist-get method :summary) "") "\n")
-        (when (plist-get method :description)
-          (insert "\n" (plist-get method :description) "\n"))
-        (insert "\nParameters:\n")
+                "\n\n" (duet-rpc--doc method) "\n\nParameters:\n")
         (mapc (lambda (param)
                 (let ((schema (plist-get param :schema)))
                   (insert (format "  %s: %s%s%s\n" (plist-get param :name)

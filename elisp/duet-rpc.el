@@ -739,7 +739,8 @@ that takes it.
   "Write to FILE a function for each method that the server describes.
 Their names begin with PREFIX.  Load the file with `require'."
   (interactive
-   (list (read-file-name "Write functions to: " nil nil nil "duet-methods.el")
+   (list (read-file-name (format-prompt "Write functions to" "duet-methods.el")
+                         nil (expand-file-name "duet-methods.el"))
          (read-string "Prefix of their names: " "duet")))
   (duet-rpc--for-person
     (let ((methods (or (duet-rpc--methods)

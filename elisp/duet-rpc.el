@@ -214,6 +214,7 @@ There is no need to: every call does it."
         (when (called-interactively-p 'any)
           (message "duet-rpc is starting; M-x duet-rpc-status tells how it is"))))))
 
+;;;###autoload
 (defun duet-rpc-stop ()
   "Stop the daemon of this buffer's host.
 Ask it to leave; after two seconds, kill it."
@@ -301,6 +302,7 @@ that takes the result."
      method params how
      (and (eq how 'replace) (cons (region-beginning) (region-end))))))
 
+;;;###autoload
 (defun duet-rpc-call-again ()
   "Repeat the last `duet-rpc-call' with the same parameters."
   (interactive)
@@ -433,6 +435,14 @@ PRETTY means with line breaks."
                (format (if (duet-rpc--required-p param) "%s" "[%s]")
                        (plist-get param :name)))
              (plist-get description :params) " "))
+
+(defun duet-rpc--doc (description)
+  "Return all that DESCRIPTION says of its method, its summary first."
+  (let ((summary (or (plist-get description :summary) ""))
+        (text (or (plist-get description :description) "")))
+    (if (string-prefix-p summary text)
+        text
+      (string-trim (concat summary "\n\n" text)))))
 
 (defun duet-rpc--required-p (param)
   "Return non-nil if PARAM must be given."
@@ -729,7 +739,8 @@ that takes it.
   "Write to FILE a function for each method that the server describes.
 Their names begin with PREFIX.  Load the file with `require'."
   (interactive
-   (list (read-file-name "Write functions to: " nil nil nil "duet-methods.el")
+   (list (read-file-name (format-prompt "Write functions to" "duet-methods.el")
+                         nil (expand-file-name "duet-methods.el"))
          (read-string "Prefix of their names: " "duet")))
   (duet-rpc--for-person
     (let ((methods (or (duet-rpc--methods)
@@ -818,7 +829,8 @@ ARGUMENT returns the name of a parameter's argument."
       (dolist (text
                `(,(or (plist-get description :summary)
                       (format "Call %s." (plist-get description :name)))
-                 ,(plist-get description :description)
+                 ,(string-remove-prefix (or (plist-get description :summary) "")
+                                        (duet-rpc--doc description))
                  ,@(mapcar (lambda (param)
                              (format "%s: %s%s"
                                      (upcase (funcall argument param))
@@ -831,9 +843,9 @@ ARGUMENT returns the name of a parameter's argument."
                  ,(format "Return: %s" (duet-rpc--type
                                         (plist-get (plist-get description :result)
                                                    :schema)))))
-        (when text
+        (unless (string-blank-p text)
           (let ((begin (point)))
-            (insert text "\n")
+            (insert (string-trim text) "\n")
             (fill-region begin (point))))))
     (goto-char (point-min))
     ;; Nothing in it is a key or a quotation to Emacs.
@@ -923,10 +935,7 @@ a method, \\[duet-rpc-methods-describe] describes it and
       (with-current-buffer standard-output
         (setq default-directory directory)
         (insert (propertize (plist-get method :name) 'face 'bold)
-                "\n\n" (or (plist-get method :summary) "") "\n")
-        (when (plist-get method :description)
-          (insert "\n" (plist-get method :description) "\n"))
-        (insert "\nParameters:\n")
+                "\n\n" (duet-rpc--doc method) "\n\nParameters:\n")
         (mapc (lambda (param)
                 (let ((schema (plist-get param :schema)))
                   (insert (format "  %s: %s%s%s\n" (plist-get param :name)

@@ -62,7 +62,7 @@ class Log:
         self._descriptor = 2
         self._patience = 0.0
         self._path: str | None = None
-        self._waiting: list[Line] = []
+        self.waiting: list[Line] = []  # for loguru
         self._write: Callable[[Line], None] | None = None
         self._busy = False
         self._dropped = 0
@@ -129,14 +129,9 @@ class Log:
             trace = trace.tb_next
         return text if place is None else f"{text} ({place})"
 
-    @property
-    def unsettled(self) -> bool:
-        """True while lines wait for loguru."""
-        return bool(self._waiting)
-
     def settle(self) -> None:
         """Write the lines that wait."""
-        if self._waiting:
+        if self.waiting:
             if self._write is None:
                 self._write = self._load()
             self._drain(self._write)
@@ -144,7 +139,7 @@ class Log:
     def close(self) -> None:
         """Write what is left, within the time that leaving may take."""
         self._patience = LOG_GRACE
-        if self._write is None and self._waiting:
+        if self._write is None and self.waiting:
             # Leaving is quick: loguru is not imported for the last lines alone, unless
             # the file must be rotated.
             self._write = self._load() if self._file_is_full() else self._write_plain
@@ -163,17 +158,17 @@ class Log:
             rest = f"id={escape(id, LOG_VALUE_MAX)} {rest}"
         if method is not None:
             rest = f"method={quote(method)} {rest}"
-        self._waiting.append(Line(severity, rest))
+        self.waiting.append(Line(severity, rest))
         if self._busy:
             return
-        if self._write is not None or len(self._waiting) > WAITING_MAX:
+        if self._write is not None or len(self.waiting) > WAITING_MAX:
             self.settle()
 
     def _drain(self, write: Callable[[Line], None]) -> None:
         self._busy = True
         try:
-            while self._waiting:
-                line = self._waiting.pop(0)
+            while self.waiting:
+                line = self.waiting.pop(0)
                 try:
                     if self._dropped:
                         write(Line("WARN", f"{self._dropped} log lines could not be written"))

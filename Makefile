@@ -4,6 +4,8 @@ PYTHON ?= python3
 # Every Emacs to test with, as a list of commands.
 EMACSEN ?= emacs
 export EMACSEN
+# How often the bench measures each program.
+ROUNDS ?= 20
 
 BIN := .venv/bin
 SOURCES := $(shell find duet_rpc -name '*.py') elisp/duet-rpc.el pyproject.toml
@@ -31,8 +33,8 @@ lint: .venv/ready build/tools ## ruff, mypy, and for the elisp byte-compiler, ch
 
 pyz: dist/duet-rpc.pyz ## build dist/duet-rpc.pyz and dist/duet-rpc.el
 
-bench: dist/duet-rpc.pyz ## measure, beside the leanest loop that Python can do
-	$(BIN)/python -m bench
+bench: dist/duet-rpc.pyz ## measure, beside peers and limits (ROUNDS=5: quick; FULL=1: all)
+	$(BIN)/python -m bench --rounds $(ROUNDS) $(if $(FULL),--full)
 
 screenshot: dist/duet-rpc.pyz ## take the picture of Emacs that this README shows
 	tests/elisp/screenshot.sh elisp/duet-rpc-call.png

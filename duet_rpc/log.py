@@ -29,6 +29,7 @@ DEBUG, INFO, WARN, ERROR = LEVELS.values()
 MESSAGE_MAX = 1000
 LINE_MAX = 4096  # a pipe that takes anything at all takes this much without blocking
 WAITING_MAX = 100
+OURS = os.path.dirname(__file__) + os.sep
 
 
 class Line:
@@ -66,7 +67,8 @@ class Log:
         self._busy = False
         self._dropped = 0
         if path:
-            self._use_file(os.path.abspath(os.path.expanduser(path)))
+            # What a link leads to, /dev/stderr for one: rotation must not rename the link.
+            self._use_file(os.path.realpath(os.path.expanduser(path)))
 
     def _use_file(self, path: str) -> None:
         try:
@@ -115,15 +117,17 @@ class Log:
     @staticmethod
     def describe(error: BaseException) -> str:
         """Say what was raised and where, in one line and without a directory."""
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        text = say_what(error)
+        place = where = None
         trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            # The line of the method is of more use than that of a library it calls.
+            if where is None or where.startswith(OURS) or where == code.co_filename:
+                where = code.co_filename
+                place = f"{os.path.basename(where)}:{trace.tb_lineno} in {code.co_name}"
             trace = trace.tb_next
-        if trace is None:
-            return text
-        code = trace.tb_frame.f_code
-        name = os.path.basename(code.co_filename)
-        return f"{text} ({name}:{trace.tb_lineno} in {code.co_name})"
+        return text if place is None else f"{text} ({place})"
 
     @property
     def unsettled(self) -> bool:
@@ -250,6 +254,14 @@ class Log:
             )
 
         return write
+
+
+def say_what(error: BaseException) -> str:
+    """Say what was raised, without a directory."""
+    text = str(error)
+    if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
+        text = f"{error.strerror}: {os.path.basename(os.fsdecode(error.filename))}"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def escape(text: str, most: int) -> str:

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 from duet_rpc.server.stdio import claim
 
@@ -76,6 +78,17 @@ def refuse() -> None:
     raise RpcError(-32001, "Not today", {"when": "tomorrow"})
 
 
+def refuse_in_odd_words(number: int) -> None:
+    """Refuse the call with what is no code or no text."""
+    code, text = ODD_WORDS[number]
+    raise RpcError(code, text)
+
+
+def read_folder() -> str:
+    """Fail in a library, over a file whose folder is nobody's business."""
+    return Path("/private/folder/notes.txt").read_text()
+
+
 def refuse_badly() -> None:
     """Refuse the call with data that is no JSON."""
     raise RpcError(-32001, "Not today", {"when": object()})
@@ -90,6 +103,7 @@ def give(what: str) -> object:
         "object": object(),
         "unicode": "日本語 ✓ 😀 \u2028",
         "circle": CIRCLE,
+        "set": {"a": [{1}]},
     }[what]
 
 
@@ -168,16 +182,19 @@ def chatty(ctx: Context) -> str:
     ctx.log.info("i {braces} <red>")
     ctx.log.warn("w")
     ctx.log.error("e")
+    ctx.log.info(["no", 1, "text"])
     return "said"
 
 
+ODD_WORDS: list[Any] = [("x", "m"), (1.5, "m"), (True, "m"), (-5, None), (-5, 7)]
 CIRCLE: list[object] = []
 CIRCLE.append(CIRCLE)
 
 METHODS = [
     method_from(each, each.__name__)
     for each in (
-        spin, sleep, big, give, noise, child_reads, boom, leave, refuse, refuse_badly, give_up,
+        spin, sleep, big, give, noise, child_reads, boom, leave, refuse, refuse_badly,
+        refuse_in_odd_words, read_folder, give_up,
         steps, careful, stubborn, signals, forget_me, forks, recurse, hoard, chatty,
     )
 ]  # fmt: skip

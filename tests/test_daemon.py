@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -324,11 +326,21 @@ def test_a_method_that_fails_is_an_internal_error_and_the_log_says_where(method:
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize("what", ["nan", "infinity", "object", "circle"])
+@pytest.mark.parametrize("number", range(5))
+def test_an_error_without_an_integer_or_a_text_is_an_internal_error(number: int) -> None:
+    reply, log = call_with_methods("refuse_in_odd_words", [number])
+    assert reply["error"] == {"code": -32603, "message": "Internal error"}
+    assert "TypeError: an RpcError has an integer for its code and a text for its message" in log
+    assert re.search(r"\(daemon_with_methods\.py:\d+ in refuse_in_odd_words\)", log)
+
+
+@pytest.mark.parametrize("what", ["nan", "infinity", "object", "circle", "set"])
 def test_a_result_that_is_no_json_is_an_internal_error_and_the_log_says_why(what: str) -> None:
     reply, log = call_with_methods("give", {"what": what})
     assert reply["error"] == {"code": -32603, "message": "Internal error"}
-    assert "method=give id=1 Internal error: " in log
+    why = {"set": "a value of type set has no form in JSON", "circle": "Circular reference"}
+    assert f"method=give id=1 Internal error: BadResult: {why.get(what, '')}" in log
+    assert re.search(r"\(returned by daemon_with_methods\.py:\d+\)\n", log)
 
 
 def test_a_method_refuses_in_its_own_words() -> None:
@@ -373,3 +385,29 @@ def test_replies_before_a_slow_method_do_not_wait_for_it() -> None:
         assert time.monotonic() - start < 1.2
         assert client.receive()["id"] == 2
         assert client.receive()["id"] == 3
+
+
+def test_a_request_that_comes_while_methods_are_loaded_is_answered(tmp_path: Path) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time\ntime.sleep(1.0)\n")
+    with daemon([*SOURCE, "rpc", "--methods", str(slow)]) as client:
+        client.call("version")
+        time.sleep(0.5)  # idle for long enough: the file is being loaded
+        client.send(request("meanwhile"))
+        assert client.receive()["id"] == "meanwhile"
+
+
+def test_what_comes_while_a_method_runs_keeps_its_order() -> None:
+    # Reading the large ones takes longer than the time between two looks at the input.
+    large = request("large", "version", [["x" * 100] * 40_000])
+    with daemon(WITH_METHODS) as client:
+        client.call("version")
+        client.send(request("slow", "sleep", [2.0]))
+        client.send(
+            b"".join(
+                [*(request(n) for n in range(50)), large, *(request(n) for n in range(50, 100))] * 2
+            )
+        )
+        ids = [client.receive()["id"] for _ in range(203)]
+    round = [*range(50), "large", *range(50, 100)]
+    assert ids == ["slow", *round, *round]

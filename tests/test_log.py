@@ -164,6 +164,44 @@ def test_a_deleted_file_is_made_anew_and_a_lost_folder_is_survived(tmp_path: Pat
     assert "method=third" in text
 
 
+def test_behind_a_link_the_file_is_rotated_and_the_link_stays(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "duet.log").write_bytes(b"x" * 9_999_999)
+    link = tmp_path / "link.log"
+    link.symlink_to("logs/duet.log")
+    run(request(1), env={"DUET_RPC_LOG": str(link)})
+    assert link.is_symlink()
+    assert "started" in link.read_text()
+    assert sorted(file.stat().st_size for file in logs.iterdir())[1:] == [9_999_999]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in logs.iterdir()} == {0o600}
+
+
+def test_the_name_of_stderr_is_no_file_to_be_renamed(tmp_path: Path) -> None:
+    before = os.lstat("/dev/stderr")
+    path = tmp_path / "err"
+    path.write_bytes(b"x" * 9_999_999)
+    with (
+        path.open("ab") as file,
+        daemon(env={"DUET_RPC_LOG": "/dev/stderr"}, stderr=file) as client,
+    ):
+        client.call("version")
+        client.finish()
+    assert os.lstat("/dev/stderr") == before
+    assert "started" in path.read_text()
+
+
+def test_a_full_disk_is_no_harm() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with daemon(env={"DUET_RPC_LOG": "/dev/full"}) as client:
+        time.sleep(0.5)
+        client.call("version")
+        client.send(request(2, "unknown"))
+        client.receive()
+        assert client.finish()[::2] == (0, "")
+
+
 # Colour.
 
 
@@ -301,3 +339,10 @@ def test_the_log_of_methods_names_file_and_line_but_no_folder() -> None:
     _, _, log = run(request(1, "boom"), WITH_METHODS)
     assert re.search(r"RuntimeError: it broke \(daemon_with_methods\.py:\d+ in boom\)", log)
     assert str(TOP) not in log
+
+
+def test_a_failure_inside_a_library_names_the_line_of_the_method_and_no_folder() -> None:
+    _, _, log = run(request(1, "read_folder"), WITH_METHODS)
+    what = r"FileNotFoundError: No such file or directory: notes\.txt"
+    assert re.search(what + r" \(daemon_with_methods\.py:\d+ in read_folder\)", log)
+    assert "private" not in log

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -110,6 +111,38 @@ def test_what_only_looks_like_an_id_is_none(text: str) -> None:
 
 def test_an_escaped_key_is_the_same_key() -> None:
     assert read_id(b'{"\\u0069d":5,"x":') == "5"
+
+
+MANY = 500_000
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        '"' + '\\"' * MANY,
+        '"' + "\\\\" * MANY,
+        '"\\q' + '\\"' * MANY,
+        '"\\q' + "\\\\" * MANY,
+        '\\"' * MANY,
+        '"' * MANY,
+        '"",' * MANY,
+        '"id":"' * MANY,
+        '"x" ' * MANY,
+        '{"' * MANY,
+        '{"a":' * MANY,
+        "[{" * MANY,
+        "," * MANY,
+        " " * MANY,
+    ],
+    ids=lambda rest: rest[:8],
+)
+def test_the_id_of_a_broken_text_is_read_in_one_pass(rest: str) -> None:
+    # In a pass for each of its characters this would take hours.
+    before = time.monotonic()
+    message = parse(f'{{"id":7,"a":{rest}'.encode())
+    assert isinstance(message, Failure)
+    assert message.id in ("7", "null")
+    assert time.monotonic() - before < 20
 
 
 @given(st.binary(max_size=200))

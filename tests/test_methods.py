@@ -205,6 +205,10 @@ BROKEN = {
     "syntax": ("x = (\n", r"words.py:1: SyntaxError"),
     "import": ("import no_such_thing\n", "words.py:1: ModuleNotFoundError: No module named"),
     "raise": ("\n\nraise ValueError('no')\n", "words.py:3: ValueError: no"),
+    "file": (
+        "open('/private/folder/notes.txt')\n",
+        "words.py:1: FileNotFoundError: No such file or directory: notes.txt\n",
+    ),
     "exit": ("import sys\nsys.exit(3)\n", "words.py:2: SystemExit: 3"),
     "hint": (
         "from duet_rpc import method\n@method\ndef f(x: bytes): pass\n",
@@ -217,6 +221,44 @@ BROKEN = {
     "star": (
         "from duet_rpc import method\n@method\ndef f(*xs: int): pass\n",
         "words.py:2: f: *xs: int has no form in JSON; take a list or a dict instead",
+    ),
+    "recursive parameter": (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from duet_rpc import method\n@dataclass\nclass Tree:\n    branches: list[Tree]\n"
+        "@method\ndef f(tree: Tree) -> int: return 1\n",
+        "words.py:7: f: parameter tree: its type contains itself",
+    ),
+    "recursive result": (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from duet_rpc import method\n@dataclass\nclass Tree:\n    branches: list[Tree]\n"
+        "@method\ndef f() -> Tree: return Tree([])\n",
+        "words.py:7: f: the result: its type contains itself",
+    ),
+    "hint of the result": (
+        "from duet_rpc import method\n@method\ndef f() -> set: return set()\n",
+        "words.py:2: f: the result: the hint set has no form in JSON",
+    ),
+    "no signature": (
+        "from duet_rpc import method\nmethod('f')(dict.update)\n",
+        "dict.update: f: its parameters can't be read: ",
+    ),
+    "a hint that can't be compared": (
+        "from duet_rpc import method\nfrom typing import Literal\n"
+        "@method\ndef f(x: Literal[[1]]) -> int: return 1\n",
+        "words.py:3: f: ",
+    ),
+    "a hint that raises": (
+        "from duet_rpc import method\nclass Odd:\n    def __hash__(self): 1 / 0\n"
+        "    def __call__(self): pass\n@method\ndef f(x: Odd()) -> int: return 1\n",
+        "words.py:5: f: ZeroDivisionError: ",
+    ),
+    "async": (
+        "from duet_rpc import method\n@method\nasync def f() -> int: return 1\n",
+        "words.py:2: f: an `async def` is not awaited here; let a `def` call asyncio.run",
+    ),
+    "reserved name": (
+        "from duet_rpc import method\n@method('rpc.discover')\ndef f(): pass\n",
+        "words.py:2: rpc.discover: names that begin with rpc. are reserved",
     ),
     "built-in name": (
         "from duet_rpc import method\n@method('version')\ndef f(): pass\n",
@@ -283,6 +325,50 @@ def test_an_idle_daemon_has_loaded_its_methods(tmp_path: Path) -> None:
         assert mark.exists()
 
 
+def test_extras_of_annotated_are_no_matter(tmp_path: Path) -> None:
+    text = (
+        "from typing import Annotated\nfrom duet_rpc import method\n"
+        "@method\ndef f(x: Annotated[int, ['a list']]) -> int: return x\n"
+    )
+    assert ask(tmp_path, request(1, "f", [3]), "--methods", str(write(tmp_path, text)))[0] == [3]
+
+
+def test_parameters_by_position_alone_can_be_left_out_one_by_one(tmp_path: Path) -> None:
+    text = (
+        "from duet_rpc import Context, method\n@method\n"
+        "def f(a: int = 1, b: int = 2, ctx: Context = None, /, c: int = 3) -> list:\n"
+        "    return [a, b, ctx is not None, c]\n"
+    )
+    data = request(1, "f", {"b": 5}) + request(2, "f", {"c": 5}) + request(3, "f", [7, 8, 9])
+    results, _ = ask(tmp_path, data, "--methods", str(write(tmp_path, text)))
+    assert results == [[1, 5, True, 3], [1, 2, True, 5], [7, 8, True, 9]]
+
+
+def test_the_accepted_values_are_said_in_json(tmp_path: Path) -> None:
+    text = (
+        "from typing import Literal, Union\nfrom duet_rpc import method\n"
+        "@method\ndef f(x: Literal[True, 'a', 1, None]) -> None: pass\n"
+        "@method\ndef g(x: Union[Literal[True], Literal['z']]) -> None: pass\n"
+    )
+    path = str(write(tmp_path, text))
+    wrong: list[object] = [{}, ["y"], [2]]
+    data = b"".join(request(1, name, params) for name in "fg" for params in wrong)
+    results, _ = ask(tmp_path, data, "--methods", path)
+    assert [error["data"]["accepted"] for error in results] == [
+        *[["true", "a", "1", "null"]] * 3,
+        *[["true", "z"]] * 3,
+    ]
+    assert [error["data"]["received"] for error in results] == ["missing", "y", "integer"] * 2
+
+
+def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
+    text = "from duet_rpc import method\n@method\ndef f(x: dict[str, int]) -> None: pass\n"
+    path = str(write(tmp_path, text))
+    data = request(1, "f", {"n" * 1000: 1}) + request(2, "f", {"x": {"k" * 1000: ""}})
+    results, _ = ask(tmp_path, data, "--methods", path)
+    assert [error["data"]["param"] for error in results] == ["n" * 80, "x." + "k" * 80]
+
+
 # Reloading.
 
 
@@ -304,6 +390,93 @@ def test_a_change_is_picked_up_without_a_restart(tmp_path: Path) -> None:
         path.write_text(WORDS)
         assert client.call("reloadMethods")["problems"] == []
         assert client.call("word_count", ["a"]) == {"a": 1}
+
+
+def test_reloading_finds_packages_files_beside_and_entry_points_again(tmp_path: Path) -> None:
+    one = "from duet_rpc import method\n@method\ndef {}() -> int: return 1\n"
+    write(tmp_path, "from . import inner\n", "lib/pack/__init__.py")
+    write(tmp_path, one.format("of_package"), "lib/pack/inner.py")
+    write(tmp_path, one.format("of_entry_point"), "lib/third.py")
+    write(tmp_path, "[duet_rpc.methods]\nx = third\n", "lib/third-1.dist-info/entry_points.txt")
+    write(tmp_path, "Name: third\nVersion: 1\n", "lib/third-1.dist-info/METADATA")
+    write(tmp_path, "VALUE = 1\n", "own/beside.py")
+    text = "import beside\nfrom duet_rpc import method\n"
+    own = write(tmp_path, text + "@method\ndef own() -> int: return beside.VALUE\n", "own/own.py")
+    names = ["own", "of_package", "of_entry_point"]
+    env = {**env_for(tmp_path), "PYTHONPATH": os.pathsep.join([str(TOP), str(tmp_path / "lib")])}
+    flags = ["--methods", str(own), "--methods", "pack"]
+    with daemon([*SOURCE, "rpc", *flags], env) as client:
+        assert [client.call(name) for name in names] == [1, 1, 1]
+        assert client.call("reloadMethods") == {"methods": names, "problems": []}
+        for path in (own.parent / "beside.py", *(tmp_path / "lib").rglob("*.py")):
+            path.write_text(path.read_text().replace("return 1", "return 22").replace("= 1", "= 2"))
+        assert client.call("reloadMethods") == {"methods": names, "problems": []}
+        assert [client.call(name) for name in names] == [2, 22, 22]
+
+
+def test_files_that_are_gone_renamed_or_new_are_noticed(tmp_path: Path) -> None:
+    text = "from duet_rpc import method\n@method\ndef {}() -> int: return 1\n"
+    folder = "home/.config/duet-rpc/methods"
+    old = write(tmp_path, text.format("f"), f"{folder}/a.py")
+    named = write(tmp_path, text.format("g"))
+    with daemon([*SOURCE, "rpc", "--methods", named], env_for(tmp_path)) as client:
+        assert client.call("f") == client.call("g") == 1
+        old.rename(old.parent / "b.py")
+        assert client.call("reloadMethods") == {"methods": ["g", "f"], "problems": []}
+        (old.parent / "b.py").unlink()
+        named.unlink()
+        write(tmp_path, text.format("h"), f"{folder}/c.py")
+        answer = client.call("reloadMethods")
+        assert answer["methods"] == ["h"]
+        assert answer["problems"] == ["words.py: can't be read: No such file or directory"]
+
+
+def test_a_relative_file_stays_the_same_wherever_a_method_goes(tmp_path: Path) -> None:
+    text = (
+        "import os\nfrom duet_rpc import method\n@method\ndef f() -> int: return 1\nos.chdir('/')\n"
+    )
+    write(tmp_path, text, "a.py")
+    write(tmp_path, text.replace("f()", "g()"), "b.py")
+    flags = ["--methods", "a.py", "--methods", "./b.py"]
+    with daemon([*SOURCE, "rpc", *flags], env_for(tmp_path), cwd=tmp_path) as client:
+        assert client.call("f") == client.call("g") == 1
+        assert client.call("reloadMethods") == {"methods": ["f", "g"], "problems": []}
+
+
+def test_a_file_that_another_one_imports_is_no_clash_with_itself(tmp_path: Path) -> None:
+    folder = "home/.config/duet-rpc/methods"
+    text = "from duet_rpc import method\n@method\ndef {}() -> int: return 1\n"
+    write(tmp_path, "import b\n" + text.format("f"), f"{folder}/a.py")
+    write(tmp_path, text.format("g"), f"{folder}/b.py")
+    data = request(1, "f") + request(2, "g") + request(3, "reloadMethods")
+    results, log = ask(tmp_path, data)
+    assert results == [1, 1, {"methods": ["g", "f"], "problems": []}]
+    assert "ERROR" not in log
+
+
+def test_a_clash_of_two_files_of_one_name_says_that_there_are_two(tmp_path: Path) -> None:
+    text = "from duet_rpc import method\n@method\ndef f() -> int: return 1\n"
+    paths = [str(write(tmp_path, text, f"{folder}/words.py")) for folder in "ab"]
+    flags = [word for path in paths for word in ("--methods", path)]
+    _, log = ask(tmp_path, request(1, "f"), *flags)
+    assert "words.py:2: f is already the name of the method at another words.py:2" in log
+
+
+def test_a_reload_that_hangs_can_be_cancelled_and_costs_the_file_that_hangs(tmp_path: Path) -> None:
+    text = "from duet_rpc import method\n@method\ndef {}() -> int: return 1\n"
+    bad = write(tmp_path, text.format("f"), "a.py")
+    good = write(tmp_path, text.format("g"), "b.py")
+    flags = ["--methods", str(bad), "--methods", str(good)]
+    with daemon([*SOURCE, "rpc", *flags], env_for(tmp_path)) as client:
+        assert client.call("f") == 1
+        bad.write_text("while True: pass\n")
+        client.send(request(7, "reloadMethods"))
+        assert client.silent_for(0.3)
+        client.send(notification("$/cancelRequest", {"id": 7}))
+        assert client.receive()["error"]["code"] == -32800
+        assert client.call("g") == 1
+        log = client.finish()[2]
+        assert "a method could not be loaded: a.py:1: Cancelled" in log
 
 
 def test_there_is_nothing_to_reload_where_nothing_is_loaded(tmp_path: Path) -> None:
@@ -356,7 +529,8 @@ def test_without_a_token_there_is_no_progress(params: object) -> None:
 def test_a_method_writes_to_the_log_with_its_name_and_id() -> None:
     _, _, log = run(request(7, "chatty"), WITH_METHODS)
     for words in ("DEBUG method=chatty id=7 d", "INFO  method=chatty id=7 i {braces} <red>",
-                  "WARN  method=chatty id=7 w", "ERROR method=chatty id=7 e"):  # fmt: skip
+                  "WARN  method=chatty id=7 w", "ERROR method=chatty id=7 e",
+                  "INFO  method=chatty id=7 ['no', 1, 'text']"):  # fmt: skip
         assert words in log
 
 
@@ -370,7 +544,7 @@ def cancel(id: object) -> bytes:
 CANCELLED = {"code": -32800, "message": "Request cancelled"}
 
 
-@pytest.mark.parametrize("id", [1, "one", 1.5, -3])
+@pytest.mark.parametrize("id", [1, "one", 1.5, -3, 10**40, "\ud800"])
 @pytest.mark.parametrize("method", ["give_up", "forget_me", "stubborn"])
 def test_a_running_method_is_interrupted_and_the_next_request_served(
     method: str, id: object

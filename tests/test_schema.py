@@ -6,8 +6,10 @@ import dataclasses
 import datetime
 import enum
 import json
+import sys
+import types
 from pathlib import Path
-from typing import Any, Dict, List, Literal, Optional, Tuple, TypedDict, Union
+from typing import Annotated, Any, Dict, List, Literal, Optional, Tuple, TypedDict, Union
 
 import pytest
 from jsonschema import Draft7Validator
@@ -48,6 +50,19 @@ class Song(TypedDict):
     title: str
 
 
+@dataclasses.dataclass
+class Derived:
+    name: str
+    length: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.length = len(self.name)
+
+
+class Level(str, enum.Enum):
+    LOW = "low"
+
+
 NOW = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.timezone.utc)
 GOOD: list[tuple[Any, object, object]] = [
     (str, "a", "a"),
@@ -76,6 +91,9 @@ GOOD: list[tuple[Any, object, object]] = [
     (Union[int, str, None], "x", "x"),
     (Point, {"x": 1}, Point(1)),
     (Line, {"name": "l", "points": [{"x": 1, "y": 2}]}, Line("l", [Point(1, 2)])),
+    (Derived, {"name": "abc"}, Derived("abc")),
+    (Level, "low", Level.LOW),
+    (Annotated[List[Annotated[int, {}]], []], [1], [1]),
     (Movie, {}, {}),
     (Song, {"title": "t"}, {"title": "t"}),
     (datetime.date, "2026-01-31", datetime.date(2026, 1, 31)),
@@ -97,7 +115,7 @@ def test_a_value_that_fits_is_turned_into_what_the_hint_says(
     Draft7Validator(shape.schema).validate(value)
     assert json.loads(to_json(got, to_plain)) == (
         value if not isinstance(value, str) or "Z" not in value else "2026-01-31T12:00:00+00:00"
-    ) or isinstance(expected, (Point, Line))
+    ) or isinstance(expected, (Point, Line, Derived))
 
 
 BAD: list[tuple[Any, object, str, str, str]] = [
@@ -168,6 +186,27 @@ def test_the_check_and_the_schema_agree() -> None:
 def test_a_hint_without_a_form_in_json_is_refused(hint: Any) -> None:
     with pytest.raises(Unsupported):
         shape_of(hint)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="typing has no NotRequired")
+@pytest.mark.parametrize("head", ["", "from __future__ import annotations\n"])
+def test_members_that_need_not_be_there_say_so_one_by_one(head: str) -> None:
+    text = (
+        "import typing\n"
+        "class Part(typing.TypedDict):\n    a: int\n    b: typing.NotRequired[str]\n"
+        "class Whole(Part, total=False):\n    c: typing.Required[int]\n    d: int\n"
+    )
+    names: dict[str, Any] = {"__name__": "made_here"}
+    sys.modules["made_here"] = types.ModuleType("made_here")  # where hints are looked up
+    sys.modules["made_here"].__dict__.update(names)
+    exec(head + text, sys.modules["made_here"].__dict__)  # noqa: S102
+    shape = shape_of(sys.modules["made_here"].Whole)
+    assert shape.schema["required"] == ["a", "c"]
+    assert shape.check({"a": 1, "c": 2}) == {"a": 1, "c": 2}
+    with pytest.raises(Mismatch) as caught:
+        shape.check({"a": 1, "b": 3, "c": 2})
+    assert (caught.value.path, caught.value.expected) == ("b", "string")
+    del sys.modules["made_here"]
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,15 @@ import importlib.util
 import os
 import sys
 import traceback
+from functools import partial
 from types import ModuleType
 from typing import Callable, TypedDict
 
-from duet_rpc.methods.registry import Declaration, Method, Registry, declared
+from duet_rpc.log import say_what
+from duet_rpc.methods.context import Cancelled
+from duet_rpc.methods.registry import Declaration, Registry, declared
 from duet_rpc.methods.schema import Unsupported
-from duet_rpc.methods.signature import method_from
+from duet_rpc.methods.signature import method_from, source_of
 from duet_rpc.methods.sources import ENTRY_POINTS, RELOAD, files_in
 
 BUNDLED = {"system": "duet_rpc.methods.system"}
@@ -41,17 +44,24 @@ class Loader:
         report: Callable[[str], None],
     ) -> None:
         self._registry = registry
-        self._sources = sources
+        # A method may change the working directory.
+        self._sources = [_absolute(source) for source in sources]
         self._folder = folder
         self._report = report
         registry.add(method_from(self.reload, RELOAD))
         self._builtin = {method.name for method in registry}
         self._ours: list[str] = []
         self._problems: list[str] = []
+        self._folders: set[str] = set()
+        self._cancelled = False
 
     def reload(self) -> Reloaded:
         """Load the user's methods anew, with what has changed in their files."""
+        self._cancelled = False
+        _forget(self._folders)
         self.load()
+        if self._cancelled:
+            raise Cancelled
         return {"methods": self._ours, "problems": self._problems}
 
     def load(self) -> None:
@@ -65,7 +75,8 @@ class Loader:
         for path in files_in(self._folder):
             self._load_file(path)
         for entry_point in _entry_points():
-            self._load(f"entry point {entry_point.name}", entry_point.load)
+            name = entry_point.value.partition(":")[0].strip()
+            self._load(f"entry point {entry_point.name}", partial(load_module, name))
 
     def _problem(self, place: str, message: str) -> None:
         problem = f"{place}: {message}"
@@ -73,11 +84,12 @@ class Loader:
         self._report(problem)
 
     def _load_file(self, path: str) -> None:
+        self._folders.add(os.path.dirname(path))
         self._load(path, lambda: load_file(path))
 
     def _load_source(self, source: str) -> None:
-        if source.endswith(".py") or os.sep in source:
-            self._load_file(os.path.abspath(os.path.expanduser(source)))
+        if os.path.isabs(source):
+            self._load_file(source)
         else:
             name = BUNDLED.get(source, source)
             self._load(source, lambda: load_module(name))
@@ -88,6 +100,8 @@ class Loader:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 - SystemExit too
+            # Cancelling a reload costs the file that takes too long, not those behind it.
+            self._cancelled |= isinstance(error, Cancelled)
             self._problem(*_what_is_wrong(place, error))
             declared.clear()  # made by half a module: they would fail in odd ways
         for declaration in declared:
@@ -95,13 +109,20 @@ class Loader:
 
     def _add(self, declaration: Declaration) -> None:
         name = declaration.name
-        place = _place(declaration.function)
+        source = source_of(declaration.function)
+        place = _place(declaration.function, source)
         if name in self._builtin:
             self._problem(place, f"{name} is the name of a built-in method")
             return
+        if name.startswith("rpc."):
+            self._problem(place, f"{name}: names that begin with rpc. are reserved")
+            return
         there = self._registry.get(name)
         if there is not None:
-            other = _place(there.function, there)
+            if source is not None and source == there.source:
+                return  # loaded before, by a file that imports this one
+            other = _place(there.function, there.source)
+            other = f"another {other}" if other == place else other
             self._problem(place, f"{name} is already the name of the method at {other}")
             return
         try:
@@ -109,6 +130,9 @@ class Loader:
             method.title, method.hints = declaration.title, declaration.hints
         except Unsupported as error:
             self._problem(place, f"{name}: {error}")
+            return
+        except Exception as error:  # noqa: BLE001 - a hint may be any object
+            self._problem(place, f"{name}: {say_what(error)}")
             return
         self._registry.add(method)
         self._ours.append(name)
@@ -133,11 +157,28 @@ def load_file(path: str) -> ModuleType:
 
 
 def load_module(name: str) -> ModuleType:
-    """Import a module, or run it again where it was imported before."""
-    if name in sys.modules:
-        return importlib.reload(sys.modules[name])
+    """Import a module anew, with all that is below it."""
+    for other in [name] if name in BUNDLED.values() else list(sys.modules):
+        if other == name or other.startswith(f"{name}."):
+            sys.modules.pop(other, None)
     importlib.invalidate_caches()
     return importlib.import_module(name)
+
+
+def _forget(folders: set[str]) -> None:
+    """Let files import what lies beside them anew."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and os.path.dirname(file) in folders and name != "__main__":
+            del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def _absolute(source: str) -> str:
+    """Return the whole path of a file; a module's name as it is."""
+    if source.endswith(".py") or os.sep in source:
+        return os.path.abspath(os.path.expanduser(source))
+    return source
 
 
 def _entry_points() -> list[importlib.metadata.EntryPoint]:
@@ -148,14 +189,10 @@ def _entry_points() -> list[importlib.metadata.EntryPoint]:
     return list(entry_points().get(ENTRY_POINTS, []))
 
 
-def _place(function: Callable[..., object], method: Method | None = None) -> str:
-    if method is not None and method.source is not None:
-        file, line = method.source
-    else:
-        code = getattr(function, "__code__", None)
-        if code is None:
-            return getattr(function, "__qualname__", str(function))
-        file, line = code.co_filename, code.co_firstlineno
+def _place(function: Callable[..., object], source: tuple[str, int] | None) -> str:
+    if source is None:
+        return getattr(function, "__qualname__", str(function))
+    file, line = source
     return f"{os.path.basename(file)}:{line}"
 
 
@@ -170,6 +207,4 @@ def _what_is_wrong(place: str, error: BaseException) -> tuple[str, str]:
             where = f"{os.path.basename(place)}:{frame.lineno}"
     if isinstance(error, OSError) and error.filename == place:
         return where, f"can't be read: {error.strerror}"
-    text = str(error)
-    kind = type(error).__name__
-    return where, f"{kind}: {text}" if text else kind
+    return where, say_what(error)

@@ -9,6 +9,7 @@ reply of the methods that are built in.
 from __future__ import annotations
 
 from duet_rpc.protocol.errors import RpcError, invalid_params
+from duet_rpc.protocol.limits import RECEIVED_MAX
 from duet_rpc.protocol.messages import to_json
 
 TYPE_CHECKING = False
@@ -42,6 +43,10 @@ class Mismatch(Exception):
     def as_error(self) -> RpcError:
         """Say it to the caller."""
         return invalid_params(self.path, self.expected, self.received, self.accepted)
+
+
+class BadResult(Exception):
+    """What a method returned has no form in JSON; its text says why and which method."""
 
 
 class Param:
@@ -97,6 +102,14 @@ class Method:
         """The first line of the description."""
         return self.description.strip().partition("\n")[0]
 
+    @property
+    def place(self) -> str:
+        """File and line for the log, or the name where it has none."""
+        if self.source is None:
+            return self.name
+        file, line = self.source
+        return f"{file.rpartition('/')[2]}:{line}"
+
     def call(self, params: Params, context: Context | None = None) -> bytes:
         """Check the parameters and call the function; return its result as JSON."""
         arguments = self.bind(params) if params or self._required else {}
@@ -111,7 +124,11 @@ class Method:
         """Call the function with what `bind` has made of the parameters."""
         if self.context is not None:
             arguments[self.context] = context
-        return to_json(invoke(self.function, arguments), self.default)
+        value = invoke(self.function, arguments)
+        try:
+            return to_json(value, self.default)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadResult(f"{error} (returned by {self.place})") from None
 
     def bind(self, params: Params) -> dict[str, object]:
         """Check parameters given by name or by position."""
@@ -134,7 +151,8 @@ class Method:
                 except Mismatch as mismatch:
                     raise mismatch.under(name).as_error() from None
             elif name != "_meta":  # which says something about the call itself
-                raise invalid_params(name, "no parameter of this name", json_type(value))
+                shown = name[:RECEIVED_MAX]
+                raise invalid_params(shown, "no parameter of this name", json_type(value))
         for name in self._required:
             if name not in arguments:
                 param = expected[name]
@@ -250,9 +268,13 @@ def method(
 
 
 def accepted(schema: Schema) -> list[str] | None:
-    """Return the fixed set of values, where there is one."""
-    values = schema.get("enum")
-    return [str(value) for value in values] if isinstance(values, list) else None
+    """Return the fixed set of values, as JSON or the text itself, where there is one."""
+    values, branches = schema.get("enum"), schema.get("anyOf")
+    if isinstance(values, list):
+        return [value if isinstance(value, str) else to_json(value).decode() for value in values]
+    if isinstance(branches, list):
+        return [word for branch in branches for word in accepted(branch) or ()] or None
+    return None
 
 
 def json_type(value: object) -> str:

@@ -22,9 +22,8 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
-from duet_rpc.methods.registry import Mismatch, json_type
+from duet_rpc.methods.registry import Mismatch, accepted, json_type
 from duet_rpc.protocol.limits import RECEIVED_MAX
-from duet_rpc.protocol.messages import to_json
 
 Check = Callable[[Any], Any]
 NONE = type(None)
@@ -45,11 +44,11 @@ class Shape(typing.NamedTuple):
 
 def shape_of(hint: object) -> Shape:
     """Turn one hint into its shape."""
-    if hint in SIMPLE:
-        return SIMPLE[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return shape_of(arguments[0])
+    if origin is None and hint in SIMPLE:
+        return SIMPLE[hint]
     if origin in UNIONS:
         return _union(arguments)
     if origin is typing.Literal:
@@ -216,7 +215,8 @@ def _dict(arguments: tuple[Any, ...]) -> Shape:
 
 
 def _step(key: str) -> str:
-    return key if key.isidentifier() else f'["{key[:RECEIVED_MAX]}"]'
+    key = key[:RECEIVED_MAX]
+    return key if key.isidentifier() else f'["{key}"]'
 
 
 CONTAINERS: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
@@ -245,27 +245,29 @@ def _enum(kind: type[enum.Enum]) -> Shape:
 
 
 def _fixed(values: list[Any], by_value: dict[tuple[type, Any], Any]) -> Shape:
-    accepted = [value if isinstance(value, str) else to_json(value).decode() for value in values]
-    expected = "one of " + ", ".join(accepted)
+    kinds = {json_type(value) for value in values}
+    schema: dict[str, object] = {"enum": values}
+    if len(kinds) == 1:
+        schema = {"type": kinds.pop(), "enum": values}
+    words = accepted(schema) or []
+    expected = "one of " + ", ".join(words)
 
     def check(value: Any) -> Any:
         try:
             return by_value[type(value), value]
         except (KeyError, TypeError):
             received = value[:RECEIVED_MAX] if isinstance(value, str) else json_type(value)
-            raise Mismatch(expected, received, accepted) from None
+            raise Mismatch(expected, received, words) from None
 
-    kinds = {json_type(value) for value in values}
-    schema: dict[str, object] = {"enum": values}
-    if len(kinds) == 1:
-        schema = {"type": kinds.pop(), "enum": values}
-    return Shape("|".join(accepted), schema, check)
+    return Shape("|".join(words), schema, check)
 
 
 def _union(arguments: tuple[Any, ...]) -> Shape:
     shapes = [shape_of(each) for each in arguments]
     checks = [shape.check for shape in shapes]
     name = " or ".join(shape.name for shape in shapes)
+    schema: dict[str, object] = {"anyOf": [shape.schema for shape in shapes]}
+    words = accepted(schema)
 
     def check(value: Any) -> Any:
         deepest = None
@@ -279,15 +281,9 @@ def _union(arguments: tuple[Any, ...]) -> Shape:
         assert deepest is not None  # noqa: S101 - a Union has members
         if deepest.path:
             raise deepest
-        accepted = [word for shape in shapes for word in _accepted(shape)] or None
-        raise Mismatch(name, deepest.received if accepted else json_type(value), accepted)
+        raise Mismatch(name, deepest.received if words else json_type(value), words)
 
-    return Shape(name, {"anyOf": [shape.schema for shape in shapes]}, check)
-
-
-def _accepted(shape: Shape) -> list[str]:
-    values = shape.schema.get("enum")
-    return [str(value) for value in values] if isinstance(values, list) else []
+    return Shape(name, schema, check)
 
 
 # Records.
@@ -310,7 +306,8 @@ def _record(
                 raise mismatch.under(_step(key)) from None
         for key in required:
             if key not in made:
-                raise Mismatch(fields[key].name, "missing").under(key)
+                missing = fields[key]
+                raise Mismatch(missing.name, "missing", accepted(missing.schema)).under(key)
         return make(**made)
 
     schema: dict[str, object] = {
@@ -338,9 +335,15 @@ def _dataclass(kind: type) -> Shape:
 
 def _typeddict(kind: type) -> Shape:
     shapes = {}
-    for key, hint in typing.get_type_hints(kind).items():
+    required = []
+    for key, hint in typing.get_type_hints(kind, include_extras=True).items():
+        # Where annotations are strings the class itself could not see these two words.
+        word = getattr(typing.get_origin(hint), "_name", None)
+        if word in ("Required", "NotRequired"):
+            (hint,) = typing.get_args(hint)
+        if word == "Required" or (word != "NotRequired" and key in kind.__required_keys__):  # type: ignore[attr-defined]
+            required.append(key)
         shapes[key] = shape_of(hint)
-    required = [key for key in shapes if key in kind.__required_keys__]  # type: ignore[attr-defined]
     return _record(kind.__name__, shapes, required, dict)
 
 

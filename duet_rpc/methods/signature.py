@@ -8,21 +8,26 @@ from typing import Any, Callable
 
 from duet_rpc.methods.context import Context
 from duet_rpc.methods.registry import Method, Param
-from duet_rpc.methods.schema import SIMPLE, Unsupported, shape_of, to_plain
+from duet_rpc.methods.schema import SIMPLE, Shape, Unsupported, shape_of, to_plain
 from duet_rpc.protocol.messages import to_json
 
 
 def method_from(function: Callable[..., object], name: str) -> Method:
     """Describe a function; raise `Unsupported` where its signature has no form in JSON."""
-    signature = inspect.signature(function)
+    if inspect.iscoroutinefunction(function):
+        raise Unsupported("an `async def` is not awaited here; let a `def` call asyncio.run")
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError) as error:  # some functions in C say nothing of themselves
+        raise Unsupported(f"its parameters can't be read: {error}") from None
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception as error:  # noqa: BLE001 - a hint may be any expression
         raise Unsupported(f"a type hint can't be read: {error}") from None
     params: dict[str, Param] = {}
     context = None
-    positional = []
-    for parameter in signature.parameters.values():
+    positional = {}
+    for parameter in parameters.values():
         hint = hints.get(parameter.name, Any)
         # `ctx: Context = None` is Optional[Context] before Python 3.11.
         if hint is Context or Context in typing.get_args(hint):
@@ -30,8 +35,8 @@ def method_from(function: Callable[..., object], name: str) -> Method:
         else:
             params[parameter.name] = _param(parameter, hint)
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            positional.append(parameter.name)
-    returns = shape_of(hints["return"]) if "return" in hints else SIMPLE[Any]
+            positional[parameter.name] = parameter.default
+    returns = _shape(hints["return"], "the result") if "return" in hints else SIMPLE[Any]
     method = Method(
         name,
         inspect.getdoc(function) or "",
@@ -42,37 +47,45 @@ def method_from(function: Callable[..., object], name: str) -> Method:
     )
     method.context = context
     method.default = to_plain
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is not None:
-        method.source = code.co_filename, code.co_firstlineno
+    method.source = source_of(function)
     return method
+
+
+def source_of(function: Callable[..., object]) -> tuple[str, int] | None:
+    """Return file and line of a function that is written in Python."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else (code.co_filename, code.co_firstlineno)
+
+
+def _shape(hint: object, what: str) -> Shape:
+    try:
+        return shape_of(hint)
+    except Unsupported as error:
+        raise Unsupported(f"{what}: {error}") from None
+    except RecursionError:
+        raise Unsupported(f"{what}: its type contains itself") from None
 
 
 def _param(parameter: inspect.Parameter, hint: object) -> Param:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise Unsupported(f"{parameter} has no form in JSON; take a list or a dict instead")
-    try:
-        shape = shape_of(hint)
-    except Unsupported as error:
-        raise Unsupported(f"parameter {parameter.name}: {error}") from None
-    except RecursionError:
-        raise Unsupported(f"parameter {parameter.name}: its type contains itself") from None
+    shape = _shape(hint, f"parameter {parameter.name}")
     schema = shape.schema
     required = parameter.default is parameter.empty
     if not required:
         try:
             to_json(parameter.default)
             schema = {**schema, "default": parameter.default}
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             pass  # a default that JSON can't say is not said
     return Param(shape.name, schema, shape.check, required)
 
 
-def _by_name(function: Callable[..., object], positional: list[str]) -> Callable[..., object]:
-    """Let parameters that Python takes by position alone be given by name."""
+def _by_name(function: Callable[..., object], positional: dict[str, Any]) -> Callable[..., object]:
+    """Let parameters that Python takes by position alone be given, or left out, by name."""
 
     def call(**arguments: object) -> object:
-        first = [arguments.pop(name) for name in positional if name in arguments]
+        first = [arguments.pop(name, default) for name, default in positional.items()]
         return function(*first, **arguments)
 
     return call

@@ -13,7 +13,13 @@ are imported where a fault or an unusual value needs them.
 from __future__ import annotations
 
 import sys
-from _json import encode_basestring, encode_basestring_ascii, make_encoder, make_scanner
+from _json import (
+    encode_basestring,
+    encode_basestring_ascii,
+    make_encoder,
+    make_scanner,
+    scanstring,
+)
 
 from duet_rpc.protocol.errors import (
     BATCH_NOT_SUPPORTED,
@@ -232,7 +238,8 @@ def _what_is_wrong(error: Exception) -> str:
     return f"{message.removesuffix(' at')} at character {place}"
 
 
-# Reading the id of a text that may be broken.
+# Reading the id of a text that may be broken. It may be broken on purpose, so every step
+# forward is for good: no pattern here can run to the end of the text and come back.
 
 
 def read_id(body: bytes | bytearray) -> str | None:
@@ -243,42 +250,77 @@ def read_id(body: bytes | bytearray) -> str | None:
     """
     if not body:
         return None
+    import json.decoder  # the C half raises its error class  # noqa: F401
     import re
 
     text = str(body, "utf-8", "surrogateescape").lstrip("\ufeff" + SPACE)
-    string = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-    key = re.compile(rf"[{{,]?\s*({string})\s*:\s*", re.ASCII | re.DOTALL)
-    id_value = re.compile(
-        rf"({string}|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|null)\s*[,}}]",
-        re.ASCII | re.DOTALL,
-    )
-    token = re.compile(rf"{string}|[\[\]{{}},]", re.DOTALL)
+    key = re.compile(r"[{,]\s*", re.ASCII)
+    colon = re.compile(r"\s*:\s*", re.ASCII)
+    scalar = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|null", re.ASCII)
+    after = re.compile(r"\s*[,}]", re.ASCII)
 
     found = None
     member = key.match(text) if text.startswith("{") else None
     while member is not None:
-        at = member.end()
-        if _string(member.group(1)) == "id":
-            value = id_value.match(text, at)
-            found = None if value is None else value.group(1)
-        depth = 0
-        for mark in token.finditer(text, at):
-            sign = mark.group()
-            if sign in "[{":
-                depth += 1
-            elif sign in "]}":
-                depth -= 1
-            if depth < 0 or (depth == 0 and sign == ","):
-                break
-        else:
+        end = _end_of_string(text, member.end())
+        value = None if end < 0 else colon.match(text, end)
+        if value is None:
             break
-        member = key.match(text, mark.start())
+        at = value.end()
+        if _string(text[member.end() : end]) == "id":
+            plain = scalar.match(text, at)
+            end = plain.end() if plain else _end_of_string(text, at)
+            found = text[at:end] if end >= 0 and after.match(text, end) else None
+        comma = _end_of_value(text, at)
+        member = None if comma < 0 else key.match(text, comma)
     if found is not None and found.startswith('"'):
         value_text = _string(found)
         # A byte that is not UTF-8 stands for itself as a low surrogate: no echo for it.
         raw = any("\udc80" <= character <= "\udcff" for character in found)
         return None if value_text is None or raw else encode_basestring_ascii(value_text)
     return found
+
+
+def _end_of_value(text: str, at: int) -> int:
+    """Return where the comma behind a member's value stands, or -1."""
+    import re
+
+    mark = re.compile(r'"[^"\\]*"?|[\[{]+|[\]}]+|,')
+    depth = 0
+    while at >= 0:
+        for step in mark.finditer(text, at):
+            sign = step.group()
+            if sign[0] == '"':
+                if len(sign) == 1 or sign[-1] != '"':  # it holds an escape, or does not end
+                    at = _end_of_string(text, step.start())
+                    break
+            elif sign == ",":
+                if depth == 0:
+                    return step.start()
+            else:
+                depth += len(sign) if sign[0] in "[{" else -len(sign)
+                if depth < 0:
+                    return -1
+        else:
+            return -1
+    return -1
+
+
+def _end_of_string(text: str, at: int) -> int:
+    """Return where a string that begins here has ended, or -1. Its escapes may be wrong."""
+    if text[at : at + 1] != '"':
+        return -1
+    try:
+        return scanstring(text, at + 1, False)[1]
+    except ValueError:
+        pass
+    import re
+
+    stop = re.compile(r'["\\]')
+    step = stop.search(text, at + 1)
+    while step is not None and step.group() != '"':
+        step = stop.search(text, step.end() + 1)
+    return -1 if step is None else step.end()
 
 
 def _string(text: str) -> str | None:

@@ -10,16 +10,24 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
+import sys
 import zipfile
 from pathlib import Path
 
 OLD_BUILDS_KEPT = 2
+
+# Commands that a signal ends with 0, at whatever moment it comes.
+SERVERS = ("rpc", "mcp", "gateway")
 
 
 def unpack(archive: str, roots: list[str], name: str) -> None:
     """Unpack into the first root that can be used, or into none."""
     from _bootstrap import extract_site_packages
 
+    if any(word in SERVERS for word in sys.argv[1:]):
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: os._exit(0))
     # What is unpacked is the user's alone, whatever the usual mask.
     mask = os.umask(0o077)
     try:

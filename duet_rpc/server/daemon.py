@@ -28,7 +28,7 @@ from duet_rpc.protocol.messages import (
 )
 from duet_rpc.protocol.reader import Reader
 from duet_rpc.server import dispatch
-from duet_rpc.server.lifecycle import Lifecycle
+from duet_rpc.server.lifecycle import OUTPUT_CLOSED, Lifecycle
 from duet_rpc.server.stdio import Stdio
 
 TYPE_CHECKING = False
@@ -82,6 +82,7 @@ def serve(
     code = 1
     try:
         stdio = Stdio(descriptors, lifecycle)
+        lifecycle.output_closed = stdio.output_closed
         lifecycle.release = stdio.release
         log.info(
             f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
@@ -97,7 +98,7 @@ def serve(
         daemon.run()
         code = 0
     except BrokenPipeError:
-        log.error("stdout is closed: the client is gone")
+        log.error(OUTPUT_CLOSED)
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a person
@@ -196,6 +197,7 @@ class Daemon:
             elif there is False:
                 log.settle()
                 self.face.registry.load()
+                return True  # loading may have read ahead
         return not self._ended
 
     def _look_ahead(self) -> bool:
@@ -245,6 +247,9 @@ class Daemon:
                 self._ahead = 0
                 message = self.reader.next()
             if message is None:
+                self._flush()
+                if self._queue:  # it came while a reply was stuck
+                    continue
                 break
             moved = True
             if isinstance(message, Batch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from duet_rpc.methods.context import Cancelled
+from duet_rpc.methods.registry import BadResult
 from duet_rpc.protocol.errors import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -42,5 +43,8 @@ def call(id: str | None, run: Callable[..., bytes], *arguments: object) -> bytes
             return Failure(id, error.code, error.message, error.data)
     except Cancelled:
         return Failure(id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+    except BadResult as error:  # raised in our code, but not by it
+        cause = error.with_traceback(None)
+        return Failure(id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=cause)
     except BaseException as error:  # noqa: BLE001 - SystemExit too: a method does not end the daemon
         return Failure(id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error)

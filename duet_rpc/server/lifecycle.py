@@ -1,7 +1,7 @@
 """How a running method is watched and how the daemon leaves: signals, cancel, two seconds.
 
 All in one thread. While a method runs or a reply is stuck, and only then, a timer ticks.
-Its handler looks at the input (for a cancel, or its end) and at the clock, and acts from
+Its handler looks at the pipes (for a cancel, or their end) and at the clock, and acts from
 inside whatever Python code is running: it raises `Cancelled` in a method that its caller
 has cancelled, and ends the process where the two seconds are over.
 """
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from duet_rpc.log import Log
 
 NAMES = {int(SIGINT): "SIGINT", int(SIGTERM): "SIGTERM", int(SIGHUP): "SIGHUP"}
+OUTPUT_CLOSED = "stdout is closed: the client is gone"
 TICK = 0.05
 
 AGAIN = 1.0
@@ -55,10 +56,12 @@ class Lifecycle:
         self._held = 0
         self._next_interrupt = 0.0
         self._is_child = False
+        self._watching = False
         self.cancelled = False
         self.stopping = False
         self.input_ended = False
         self.watch: Callable[[], bool] = bool  # reads ahead; True where the input has ended
+        self.output_closed: Callable[[], bool] = bool
         self.release: Callable[[], object] = bool
         # Signals write to this pipe, so that one which comes just before the loop goes
         # to sleep wakes it all the same.
@@ -155,19 +158,36 @@ class Lifecycle:
             return
         now = monotonic()
         if self._deadline is not None and now >= self._deadline:
-            if not self.stopping:
-                self._log.info("stdin closed, shutting down gracefully")
-            self._log.warn(f"gave up what was still running after {GRACE:g} s")
-            self.leave(0)
-        if not self.stopping and self.watch() and self._deadline is None:
-            self.input_ended = True
-            self._deadline = now + GRACE
+            self._give_up()
+        if self._watching:
+            # A look at a large message takes longer than a tick. It is neither begun again
+            # inside itself, or what came later would be read sooner, nor broken off.
+            return
+        if not self.stopping:
+            self._watching = True
+            try:
+                ended = self.watch()
+            finally:
+                self._watching = False
+            self.input_ended |= ended
+            if self._deadline is None and (ended or self.output_closed()):
+                self._deadline = now + GRACE
         if self.cancelled and not self._held and now >= self._next_interrupt:
             self._next_interrupt = now + AGAIN
             while frame is not None:
                 if frame.f_code is invoke.__code__:
                     raise Cancelled
                 frame = frame.f_back
+
+    def _give_up(self) -> None:
+        code = 0
+        if not self.stopping and self.output_closed():
+            self._log.error(OUTPUT_CLOSED)
+            code = 1
+        elif not self.stopping:
+            self._log.info("stdin closed, shutting down gracefully")
+        self._log.warn(f"gave up what was still running after {GRACE:g} s")
+        self.leave(code)
 
     def leave(self, code: int) -> None:
         """End the process now, with what is in the log written."""

@@ -59,6 +59,8 @@ class Stdio:
         self._hangup.register(self._reading, PEER_GONE)
         self._room = poll()
         self._room.register(self._writing, POLLOUT)
+        self._lost = poll()
+        self._lost.register(self._writing, 0)
         # A reply that does not fit must not hold the process where neither a signal nor
         # the end of input is seen. Only a pipe or a socket can be full for long, and
         # only they are safe to switch: a terminal is shared with the shell.
@@ -95,6 +97,10 @@ class Stdio:
         """Return True once the other side has closed its end, even if bytes are still unread."""
         ready = self._hangup.poll(seconds * 1000)
         return bool(ready and ready[0][1] & (POLLHUP | POLLERR | POLLNVAL | PEER_GONE))
+
+    def output_closed(self) -> bool:
+        """Return True once nobody can read what is written."""
+        return bool(self._lost.poll(0))
 
     def write(self, data: bytes) -> None:
         """Write all of it."""

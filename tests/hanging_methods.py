@@ -1,0 +1,60 @@
+"""Methods that do not come back, each in a way of its own.
+
+duet-rpc rpc --methods tests/hanging_methods.py
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import itertools
+import re
+import time
+
+from duet_rpc import method
+
+
+@method
+def spin(seconds: float) -> str:
+    """Keep the interpreter busy."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    return "spun"
+
+
+@method
+def sleep(seconds: float) -> str:
+    """Sleep in one call."""
+    time.sleep(seconds)
+    return "slept"
+
+
+@method
+def regex(seconds: float) -> str:
+    """Search for ever in one call of C code that looks for signals now and then."""
+    if seconds < 10:
+        return sleep(seconds)
+    re.match("(a+)+b", "a" * 64)
+    return "found"
+
+
+@method
+def libc(seconds: float) -> str:
+    """Sleep in a library that knows nothing of Python; a signal makes its call return."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        ctypes.CDLL(None).sleep(int(seconds))
+    return "slept"
+
+
+@method
+def stuck() -> None:
+    """Stay in C code that never returns to the interpreter and never looks for signals."""
+    collections.deque(itertools.repeat(0), maxlen=0)
+
+
+@method
+def big(size: int) -> str:
+    """Return more than a pipe holds."""
+    return "x" * size

@@ -10,7 +10,7 @@ ROUNDS ?= 20
 BIN := .venv/bin
 SOURCES := $(shell find duet_rpc -name '*.py') elisp/duet-rpc.el pyproject.toml
 
-.PHONY: help run test lint pyz bench screenshot clean
+.PHONY: help run test conformance lint pyz bench screenshot clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -19,8 +19,11 @@ help: ## list the targets
 run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
 	@$(BIN)/python examples/six_calls.py dist/duet-rpc.pyz
 
-test: dist/duet-rpc.pyz build/tools ## set up, then run all tests
+test: dist/duet-rpc.pyz build/tools build/mcp/ready ## set up, then run all tests
 	$(BIN)/python -m pytest
+
+conformance: dist/duet-rpc.pyz build/tools ## the official suite of MCP, and what of it can't apply
+	$(BIN)/python -m tests.conformance
 
 lint: .venv/ready build/tools ## ruff, mypy, and for the elisp byte-compiler, checkdoc, package-lint
 	$(BIN)/ruff check .
@@ -55,7 +58,16 @@ dist/duet-rpc.pyz: .venv/ready $(SOURCES)
 	  --config-settings editable_mode=compat --editable '.[dev]'
 	@touch $@
 
-# What the tests need beside Python: Emacs, and Node.js for a client that others wrote.
+# A client that others wrote, apart from everything that duet-rpc is made with.
+build/mcp/ready: tests/clients/requirements.txt
+	@for python in $(PYTHON) python3.13 python3.12 python3.11 python3.10; do \
+	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || continue; \
+	  rm -rf build/mcp && $$python -m venv build/mcp && build/mcp/bin/pip install --quiet \
+	    --disable-pip-version-check -r $< && touch $@; exit; \
+	done; \
+	echo "NO PYTHON 3.10 OR LATER FOUND. THE TESTS WITH THE PYTHON CLIENT OF MCP ARE SKIPPED." >&2
+
+# What the tests need beside Python: Emacs, and Node.js for clients that others wrote.
 build/tools: tests/clients/package.json
 	@mkdir -p build
 	@need=; for e in $(EMACSEN); do command -v $$e > /dev/null || need="$$need emacs-nox"; done; \

@@ -165,14 +165,12 @@ PROGRESS-FN, if non-nil, is called with a plist of `:done', `:total' and
 `:message' whenever the method reports progress; PARAMS must then be a
 plist.
 
-Return an object that `duet-rpc-cancel' takes."
-  (let ((call (duet-rpc--send (duet-rpc--live-server) method params
-                              :buffer (current-buffer) :timeout timeout
-                              :success-fn (or success-fn #'ignore)
-                              :error-fn error-fn :timeout-fn timeout-fn
-                              :progress-fn progress-fn)))
-    (duet-rpc--watch (duet-rpc--call-server call) (duet-rpc--set-deadline call))
-    call))
+Return an object that `duet-rpc-cancel' takes.  Signal `duet-rpc-error'
+if the daemon cannot be started or the call not be sent."
+  (duet-rpc--async-request (duet-rpc--live-server) method params
+                           :success-fn (or success-fn #'ignore)
+                           :error-fn error-fn :timeout-fn timeout-fn
+                           :timeout timeout :progress-fn progress-fn))
 
 ;;;###autoload
 (defun duet-rpc-notify (method &optional params)
@@ -1166,8 +1164,9 @@ One thing after the other, so that nothing is measured but itself."
                  (duet-rpc--report-failure
                   server (or (plist-get err :message) "no answer"))))
          (ask (lambda (method then)
-                (duet-rpc-async-request method nil :timeout (min 10 duet-rpc-timeout)
-                                        :success-fn then :error-fn fail :timeout-fn fail)))
+                (duet-rpc--async-request server method nil
+                                         :timeout (min 10 duet-rpc-timeout)
+                                         :success-fn then :error-fn fail :timeout-fn fail)))
          (ping (lambda (_)
                  (let ((begin (float-time)))
                    (funcall ask "version"
@@ -1184,8 +1183,8 @@ One thing after the other, so that nothing is measured but itself."
                 (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
                 (process-id (duet-rpc--server-process server))
                 (- (float-time) (duet-rpc--server-born server)))
-               (duet-rpc-async-request
-                "listMethods" nil :timeout-fn fail
+               (duet-rpc--async-request
+                server "listMethods" nil :timeout-fn fail
                 :error-fn (lambda (err)
                             (duet-rpc--fill "Methods" "%s" (plist-get err :message))
                             (funcall ping nil))
@@ -1277,6 +1276,14 @@ SLOTS are more slots of the call."
       (unless (duet-rpc--call-id call)
         (duet-rpc--abandon call duet-rpc--sent-id)))
     (duet-rpc--state-changed)
+    call))
+
+(defun duet-rpc--async-request (server method params &rest slots)
+  "Call METHOD of SERVER with PARAMS, as `duet-rpc-async-request' does.
+SLOTS are more slots of the call, `:success-fn' among them."
+  (let ((call (apply #'duet-rpc--send server method params
+                     :buffer (current-buffer) slots)))
+    (duet-rpc--watch server (duet-rpc--set-deadline call))
     call))
 
 (defun duet-rpc--abandon (call id)
@@ -1661,12 +1668,13 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
     (let* ((buffers (list (process-buffer process)
                           (jsonrpc-stderr-buffer (duet-rpc--server-connection server))))
            (stderr (get-buffer-process (cadr buffers)))
+           (pause (if (equal (duet-rpc--server-host server) "") 0.3 1))
            (end (+ (float-time) 1)))
       (setf (duet-rpc--server-process server) nil)
       ;; Its last words may still be on the way; but a child of its own
       ;; may go on writing for ever.
       (while (and stderr
-                  (accept-process-output stderr 0.3 nil t)
+                  (accept-process-output stderr pause nil t)
                   (< (float-time) end)))
       (duet-rpc--died server process)
       (let ((inhibit-message t) (message-log-max nil))

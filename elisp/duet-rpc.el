@@ -435,7 +435,7 @@ PRETTY means with line breaks."
              (plist-get description :params) " "))
 
 (defun duet-rpc--doc (description)
-  "Return all that DESCRIPTION says of its method, its summary first."
+  "Return the whole text of DESCRIPTION, its summary first."
   (let ((summary (or (plist-get description :summary) ""))
         (text (or (plist-get description :description) "")))
     (if (string-prefix-p summary text)

@@ -1557,7 +1557,6 @@ One timer for them all: thousands would slow Emacs down."
          (name (duet-rpc--server-name server))
          (command (duet-rpc--command server))
          (process nil)
-         (remote-sentinel nil)
          (start
           (lambda ()
             (let ((process-adaptive-read-buffering nil))
@@ -1568,7 +1567,9 @@ One timer for them all: thousands would slow Emacs down."
                      ;; This name is what jsonrpc.el counts on.
                      :stderr (get-buffer-create (format "*%s stderr*" name)))))
             (unless (equal host "")
-              (setq remote-sentinel (process-sentinel process))
+              ;; TRAMP's sentinel cleans up, but takes the last words with it.
+              (process-put process 'duet-rpc-clean-up (process-sentinel process))
+              (set-process-sentinel process #'ignore)
               (duet-rpc--await-ready process))
             process))
          (connection
@@ -1605,10 +1606,7 @@ to the Python to use, or `duet-rpc-program' to the program"
                     (duet-rpc--filter server next process string)))
     (add-function :around (process-sentinel process)
                   (lambda (next process event)
-                    (duet-rpc--sentinel server next process event)
-                    ;; jsonrpc.el has replaced TRAMP's, which cleans up.
-                    (when remote-sentinel
-                      (funcall remote-sentinel process event))))
+                    (duet-rpc--sentinel server next process event)))
     (duet-rpc--set-state server 'starting)
     (duet-rpc--send server "initialize" nil :buffer t
                     :success-fn (lambda (info) (duet-rpc--greeted server info))
@@ -1679,6 +1677,8 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
       (duet-rpc--died server process)
       (let ((inhibit-message t) (message-log-max nil))
         (funcall next process event))
+      (when-let ((clean-up (process-get process 'duet-rpc-clean-up)))
+        (funcall clean-up process event))
       (dolist (buffer buffers)
         (when (buffer-live-p buffer) (kill-buffer buffer)))
       nil)))

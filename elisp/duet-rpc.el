@@ -165,14 +165,12 @@ PROGRESS-FN, if non-nil, is called with a plist of `:done', `:total' and
 `:message' whenever the method reports progress; PARAMS must then be a
 plist.
 
-Return an object that `duet-rpc-cancel' takes."
-  (let ((call (duet-rpc--send (duet-rpc--live-server) method params
-                              :buffer (current-buffer) :timeout timeout
-                              :success-fn (or success-fn #'ignore)
-                              :error-fn error-fn :timeout-fn timeout-fn
-                              :progress-fn progress-fn)))
-    (duet-rpc--watch (duet-rpc--call-server call) (duet-rpc--set-deadline call))
-    call))
+Return an object that `duet-rpc-cancel' takes.  Signal `duet-rpc-error'
+if the daemon cannot be started or the call not be sent."
+  (duet-rpc--async-request (duet-rpc--live-server) method params
+                           :success-fn (or success-fn #'ignore)
+                           :error-fn error-fn :timeout-fn timeout-fn
+                           :timeout timeout :progress-fn progress-fn))
 
 ;;;###autoload
 (defun duet-rpc-notify (method &optional params)
@@ -437,7 +435,7 @@ PRETTY means with line breaks."
              (plist-get description :params) " "))
 
 (defun duet-rpc--doc (description)
-  "Return all that DESCRIPTION says of its method, its summary first."
+  "Return the whole text of DESCRIPTION, its summary first."
   (let ((summary (or (plist-get description :summary) ""))
         (text (or (plist-get description :description) "")))
     (if (string-prefix-p summary text)
@@ -1166,8 +1164,9 @@ One thing after the other, so that nothing is measured but itself."
                  (duet-rpc--report-failure
                   server (or (plist-get err :message) "no answer"))))
          (ask (lambda (method then)
-                (duet-rpc-async-request method nil :timeout (min 10 duet-rpc-timeout)
-                                        :success-fn then :error-fn fail :timeout-fn fail)))
+                (duet-rpc--async-request server method nil
+                                         :timeout (min 10 duet-rpc-timeout)
+                                         :success-fn then :error-fn fail :timeout-fn fail)))
          (ping (lambda (_)
                  (let ((begin (float-time)))
                    (funcall ask "version"
@@ -1184,8 +1183,8 @@ One thing after the other, so that nothing is measured but itself."
                 (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
                 (process-id (duet-rpc--server-process server))
                 (- (float-time) (duet-rpc--server-born server)))
-               (duet-rpc-async-request
-                "listMethods" nil :timeout-fn fail
+               (duet-rpc--async-request
+                server "listMethods" nil :timeout-fn fail
                 :error-fn (lambda (err)
                             (duet-rpc--fill "Methods" "%s" (plist-get err :message))
                             (funcall ping nil))
@@ -1277,6 +1276,14 @@ SLOTS are more slots of the call."
       (unless (duet-rpc--call-id call)
         (duet-rpc--abandon call duet-rpc--sent-id)))
     (duet-rpc--state-changed)
+    call))
+
+(defun duet-rpc--async-request (server method params &rest slots)
+  "Call METHOD of SERVER with PARAMS, as `duet-rpc-async-request' does.
+SLOTS are more slots of the call, `:success-fn' among them."
+  (let ((call (apply #'duet-rpc--send server method params
+                     :buffer (current-buffer) slots)))
+    (duet-rpc--watch server (duet-rpc--set-deadline call))
     call))
 
 (defun duet-rpc--abandon (call id)
@@ -1550,7 +1557,6 @@ One timer for them all: thousands would slow Emacs down."
          (name (duet-rpc--server-name server))
          (command (duet-rpc--command server))
          (process nil)
-         (remote-sentinel nil)
          (start
           (lambda ()
             (let ((process-adaptive-read-buffering nil))
@@ -1561,7 +1567,9 @@ One timer for them all: thousands would slow Emacs down."
                      ;; This name is what jsonrpc.el counts on.
                      :stderr (get-buffer-create (format "*%s stderr*" name)))))
             (unless (equal host "")
-              (setq remote-sentinel (process-sentinel process))
+              ;; TRAMP's sentinel cleans up, but takes the last words with it.
+              (process-put process 'duet-rpc-clean-up (process-sentinel process))
+              (set-process-sentinel process #'ignore)
               (duet-rpc--await-ready process))
             process))
          (connection
@@ -1598,10 +1606,7 @@ to the Python to use, or `duet-rpc-program' to the program"
                     (duet-rpc--filter server next process string)))
     (add-function :around (process-sentinel process)
                   (lambda (next process event)
-                    (duet-rpc--sentinel server next process event)
-                    ;; jsonrpc.el has replaced TRAMP's, which cleans up.
-                    (when remote-sentinel
-                      (funcall remote-sentinel process event))))
+                    (duet-rpc--sentinel server next process event)))
     (duet-rpc--set-state server 'starting)
     (duet-rpc--send server "initialize" nil :buffer t
                     :success-fn (lambda (info) (duet-rpc--greeted server info))
@@ -1661,16 +1666,19 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
     (let* ((buffers (list (process-buffer process)
                           (jsonrpc-stderr-buffer (duet-rpc--server-connection server))))
            (stderr (get-buffer-process (cadr buffers)))
+           (pause (if (equal (duet-rpc--server-host server) "") 0.3 1))
            (end (+ (float-time) 1)))
       (setf (duet-rpc--server-process server) nil)
       ;; Its last words may still be on the way; but a child of its own
       ;; may go on writing for ever.
       (while (and stderr
-                  (accept-process-output stderr 0.3 nil t)
+                  (accept-process-output stderr pause nil t)
                   (< (float-time) end)))
       (duet-rpc--died server process)
       (let ((inhibit-message t) (message-log-max nil))
         (funcall next process event))
+      (when-let ((clean-up (process-get process 'duet-rpc-clean-up)))
+        (funcall clean-up process event))
       (dolist (buffer buffers)
         (when (buffer-live-p buffer) (kill-buffer buffer)))
       nil)))

@@ -427,10 +427,12 @@ class Backend:
         """Hand on some messages, and the rest when the others have had their turn."""
         if self._process is None:
             return  # it died meanwhile, and all was handed on
-        self._behind = self._owner.client_full or not self._hand_on(TURN)
-        if self._behind and not self._owner.client_full:
-            self._loop.soon(self._take_turn)
-        self.update_reading()
+        behind = self._owner.client_full or not self._hand_on(TURN)
+        if behind or self._behind or self._owner.client_full:
+            self._behind = behind
+            if behind and not self._owner.client_full:
+                self._loop.soon(self._take_turn)
+            self.update_reading()
         if self._reader.partial is (self._frame is None):
             self._time_frame()
 
@@ -453,16 +455,21 @@ class Backend:
             elif message.method is not None:
                 self._owner.take(self, message)
             else:
-                id = int(message.id) if message.id is not None and message.id.isdigit() else 0
-                if id not in self.pending:
-                    self._log.debug(f"backend {self.name}: an answer that nobody waits for")
-                    continue
-                call = self.drop(id)
-                if call.receive is not None:
-                    call.receive(message)
-                else:
-                    self._owner.settle(self, id, call, message)
+                self._take_answer(message)
+            if not reader.more:
+                return True
         return False
+
+    def _take_answer(self, message: Envelope) -> None:
+        id = int(message.id) if message.id is not None and message.id.isdigit() else 0
+        if id not in self.pending:
+            self._log.debug(f"backend {self.name}: an answer that nobody waits for")
+            return
+        call = self.drop(id)
+        if call.receive is not None:
+            call.receive(message)
+        else:
+            self._owner.settle(self, id, call, message)
 
     def _time_frame(self) -> None:
         if self._frame is not None:

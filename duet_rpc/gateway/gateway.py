@@ -14,15 +14,17 @@ from stat import S_ISFIFO, S_ISSOCK
 from time import monotonic
 
 from duet_rpc import __version__
-from duet_rpc.gateway.backend import READY, STOPPED, Backend, Call, Times
+from duet_rpc.gateway.backend import READY, STARTING, STOPPED, Backend, Call, Times
 from duet_rpc.gateway.dialects import MCP, PLAIN
 from duet_rpc.gateway.ids import InFlight, Remapper
+from duet_rpc.gateway.incoming import Incoming
 from duet_rpc.gateway.loop import Loop, Outlet
+from duet_rpc.gateway.methods import LISTS, add_methods, status_of
 from duet_rpc.gateway.tools import Tools, split_tool
 from duet_rpc.gateway.watchdog import Watchdog
 from duet_rpc.log import DEBUG
-from duet_rpc.methods.builtin import STRING, add_builtin, array, describe, discover_method, record
-from duet_rpc.methods.registry import Method, Mismatch, Param, Registry, json_type
+from duet_rpc.methods.builtin import add_builtin
+from duet_rpc.methods.registry import Registry, json_type
 from duet_rpc.protocol.envelope import (
     Envelope,
     EnvelopeReader,
@@ -30,13 +32,16 @@ from duet_rpc.protocol.envelope import (
     encode_request,
     encode_result,
     error_of,
+    id_in,
     member,
     replace,
+    without,
 )
 from duet_rpc.protocol.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    OVERSIZE,
     REQUEST_CANCELLED,
     REQUEST_FAILED,
     TITLES,
@@ -47,7 +52,6 @@ from duet_rpc.protocol.limits import (
     FAREWELL,
     GRACE,
     LAST_REPLIES,
-    PENDING_MAX,
     RECEIVED_MAX,
 )
 from duet_rpc.protocol.messages import (
@@ -62,7 +66,7 @@ from duet_rpc.server import dispatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from duet_rpc.config import BackendSettings
     from duet_rpc.gateway.backend import Outcome
@@ -110,18 +114,6 @@ def serve(
     os._exit(code)
 
 
-class Incoming:
-    """A request of a backend that the client owes the answer to."""
-
-    __slots__ = ("backend", "deadline", "method", "token")
-
-    def __init__(self, backend: Backend, method: str) -> None:
-        self.backend = backend
-        self.method = method
-        self.deadline = 0.0
-        self.token: str | None = None  # as the client knows it
-
-
 class Gateway:
     """Routes, and keeps the books."""
 
@@ -139,10 +131,7 @@ class Gateway:
         self._reader = EnvelopeReader(CONTENT_LENGTH)
         self._frame: Timer | None = None  # of a frame that is arriving
         self._ids = Remapper()  # of the client
-        self._incoming_ids = Remapper()  # of the backends
-        self._incoming: dict[int, Incoming] = {}
-        self._incoming_tokens: dict[str, tuple[str, Backend]] = {}
-        self._incoming_timer: Timer | None = None
+        self._incoming = Incoming(self._loop, log, lambda text: self._say(text.encode()))
         self._own: dict[int, None] = {}  # requests that the gateway answers later
         self._reading = False
         self._input_open = True
@@ -166,14 +155,10 @@ class Gateway:
         self._tools = Tools(self._backends.values(), self._loop, self._ids.fresh)
         self._registry = Registry()
         add_builtin(self._registry, log.set_level, self._shut_down)
-        self._add_methods()
-        # Answered when the servers have said what they have.
-        self._later: dict[str, Callable[[list[Tool], dict[str, str]], object]] = {
-            "tools/list": self._list_tools,
-            "listMethods": self._list_methods,
-            "describeMethods": self._describe_methods,
-            "rpc.discover": self._discover,
-        }
+        add_methods(self._registry, self._backends, self._count_pending)
+
+    def _count_pending(self) -> int:
+        return self._ids.pending_count + self._incoming.pending_count
 
     # Life.
 
@@ -298,7 +283,9 @@ class Gateway:
             elif message.method is not None:
                 self._route(message, message.method)
             else:
-                self._take_answer(message)
+                self._incoming.answer(message)
+            if not self._reader.more:
+                break
         if not self._reader.partial:
             if self._frame is not None:
                 self._frame.cancel()
@@ -324,8 +311,9 @@ class Gateway:
         elif message.id is None and method == PLAIN.cancel:
             self._cancel(message, "id")
         elif message.id is None and method == PLAIN.progress:
-            self._progress_of_client(message, PLAIN.token_key)
-        elif method in self._later:
+            if not self._incoming.progress(message, PLAIN.token_key):
+                self._log.warn("a progress that nobody waits for was dropped", method)
+        elif method in LISTS:
             self._answer_later(message, method)
         elif method == "tools/call":
             self._call_tool(message)
@@ -356,10 +344,10 @@ class Gateway:
         if message.id is None:
             if method == dialect.cancel:
                 self._cancel(message, dialect.cancel_key)
-            elif method == dialect.progress and self._is_mapped(message, dialect.token_key):
-                self._progress_of_client(message, dialect.token_key)
             elif dialect is MCP and method == "notifications/initialized":
                 pass  # the gateway has said it
+            elif method == dialect.progress and self._incoming.progress(message, dialect.token_key):
+                pass  # under the backend's own token
             elif not backend.notify(method, message.params):
                 text = backend.refusal or "not available"
                 self._log.warn(f"dropped: {text}", message.method)
@@ -402,7 +390,7 @@ class Gateway:
             return None
 
     def _why(self, backend: Backend) -> dict[str, object]:
-        full = backend.state in (READY, STOPPED, "starting")
+        full = backend.state in (READY, STOPPED, STARTING)
         data: dict[str, object] = {
             "backend": backend.name,
             "reason": "queue-full" if full else "unavailable",
@@ -446,35 +434,14 @@ class Gateway:
             backend.tokens[token] = (raw, id)
         return params
 
-    def _is_mapped(self, message: Envelope, key: str) -> bool:
-        return message.params is not None and member(message.params, key) in self._incoming_tokens
-
-    def _progress_of_client(self, message: Envelope, key: str) -> None:
-        """Hand on how far the client is with what a backend asked it."""
-        params = message.params
-        if params is None or params[0] != "{":
-            self._log.warn("a progress without a token was dropped", message.method)
-            return
-        found = self._incoming_tokens.get(member(params, key) or "")
-        if found is None:
-            self._log.warn("a progress that nobody waits for was dropped", message.method)
-            return
-        token, backend = found
-        value = (MCP if key == MCP.token_key else PLAIN).read_progress(params)
-        written = backend.dialect.write_progress(token, value)
-        backend.notify(backend.dialect.progress, written)
-
     # Cancel.
 
     def _cancel(self, message: Envelope, key: str) -> None:
         params = message.params
-        wanted = member(params, key) if params is not None and params[0] == "{" else None
+        wanted = id_in(params, key) if params is not None and params[0] == "{" else None
         if wanted is None:
             self._log.warn("a cancel that names no request was dropped", message.method)
             return
-        value = message.value("params")
-        if isinstance(value, dict) and isinstance(value[key], str):
-            wanted = to_id(value[key])
         id = self._ids.find(wanted)
         if id is None:
             return  # what it names has been answered
@@ -517,7 +484,10 @@ class Gateway:
         """Take a request or a notification of a backend."""
         method = str(message.method)
         if message.id is not None:
-            self._ask_client(backend, message, method, message.id)
+            if backend.dialect is MCP and method == "ping":
+                backend.answer(encode_result(message.id, "{}"))
+            else:
+                self._incoming.ask(backend, message, method, message.id)
             return
         dialect = backend.dialect
         params = message.params
@@ -525,7 +495,7 @@ class Gateway:
             if method == dialect.progress and self._progress(backend, params):
                 return
             if method == dialect.cancel:
-                self._cancel_incoming(backend, message, params)
+                self._incoming.cancel(backend, params)
                 return
         if dialect is MCP and method == "notifications/tools/list_changed":
             self._tools.forget(backend.name)
@@ -546,89 +516,6 @@ class Gateway:
         self._say(encode_request(PLAIN.progress, written).encode())
         return True
 
-    def _ask_client(self, backend: Backend, message: Envelope, method: str, id: str) -> None:
-        """Hand a backend's request on to the client."""
-        if backend.dialect is MCP and method == "ping":
-            backend.answer(encode_result(id, "{}"))
-            return
-        if len(self._incoming) >= PENDING_MAX:
-            backend.answer(own_error(id, REQUEST_FAILED, "the client has too much to answer"))
-            return
-        try:
-            ours = self._incoming_ids.remap(id, backend.name, backend.name)
-        except InFlight:
-            backend.answer(own_error(id, INVALID_REQUEST, "a request with this id is in flight"))
-            return
-        incoming = Incoming(backend, method)
-        incoming.deadline = monotonic() + backend.settings.timeout
-        params = message.params
-        token = token_of(message.value("params"))
-        if params is not None and token:
-            raw = member(member(params, "_meta") or "{}", "progressToken") or NULL
-            incoming.token = f'"{backend.name}-{ours}"'
-            self._incoming_tokens[incoming.token] = (raw, backend)
-            params = replace(params, ("_meta", "progressToken"), incoming.token)
-        self._incoming[ours] = incoming
-        if self._incoming_timer is None:
-            seconds = backend.settings.timeout
-            self._incoming_timer = self._loop.after(seconds, self._expire_incoming)
-        self._say(encode_request(f"{backend.name}/{method}", params, ours).encode())
-
-    def _finish_incoming(self, id: int) -> tuple[str, Incoming]:
-        incoming = self._incoming.pop(id)
-        if incoming.token is not None:
-            del self._incoming_tokens[incoming.token]
-        return self._incoming_ids.restore(id)[0], incoming
-
-    def _take_answer(self, message: Envelope) -> None:
-        """Hand the client's answer on to the backend that asked."""
-        text = message.id or ""
-        id = int(text) if text.isdigit() else 0
-        if id not in self._incoming:
-            self._log.warn("a response that nobody asked for was dropped", id=message.id)
-            return
-        original, incoming = self._finish_incoming(id)
-        error, result = error_of(message), message.raw("result")
-        if error:
-            answer = encode_error(original, error)
-        elif error is None and result is not None:
-            answer = encode_result(original, result)
-        else:
-            answer = own_error(original, INTERNAL_ERROR, "the client gave an answer that is none")
-        incoming.backend.answer(answer)
-
-    def _expire_incoming(self) -> None:
-        """Answer for a client that has not."""
-        now = monotonic()
-        self._incoming_timer = None
-        nearest = None
-        for id, incoming in list(self._incoming.items()):
-            if incoming.deadline > now:
-                nearest = min(nearest or incoming.deadline, incoming.deadline)
-                continue
-            original, _ = self._finish_incoming(id)
-            text = "the client did not answer in time"
-            self._log.warn(text, f"{incoming.backend.name}/{incoming.method}", str(id))
-            incoming.backend.answer(own_error(original, REQUEST_FAILED, text))
-        if nearest is not None:
-            self._incoming_timer = self._loop.after(nearest - now, self._expire_incoming)
-
-    def _cancel_incoming(self, backend: Backend, message: Envelope, params: str) -> None:
-        """Tell the client that a backend has lost interest."""
-        key = backend.dialect.cancel_key
-        value = message.value("params")
-        wanted = member(params, key)
-        if isinstance(value, dict) and isinstance(value.get(key), str):
-            wanted = to_id(value[key])
-        id = self._incoming_ids.find(wanted or "", backend.name)
-        if id is None:
-            return
-        original, _ = self._finish_incoming(id)
-        if backend.dialect is not MCP:  # there no answer follows
-            error = own_error(original, REQUEST_CANCELLED, "")
-            backend.answer(error)
-        self._say(encode_request(PLAIN.cancel, f'{{"id":{id}}}').encode())
-
     def take_broken(self, backend: Backend, failure: Failure, body: bytes | bytearray) -> None:
         """Skip what a backend said that is no message; end what it was the answer to."""
         backend.report(f"something on its stdout is no message and was skipped: {failure.message}")
@@ -636,7 +523,7 @@ class Gateway:
         is_answer = b'"method"' not in body
         if is_answer and id.isdigit() and int(id) in backend.pending:
             number = int(id)
-        elif failure.data == {"reason": "oversize"} and len(backend.pending) == 1:
+        elif failure.data == {"reason": OVERSIZE} and len(backend.pending) == 1:
             number = next(iter(backend.pending))  # the one that it may be the answer to
         else:
             if not is_answer and id != NULL:
@@ -655,18 +542,11 @@ class Gateway:
         """Tell the client about a new state."""
         if backend.state != READY:
             self._tools.forget(backend.name)
-            if backend.state != "starting":
-                self._drop_incoming(backend)
+            if backend.state != STARTING:
+                self._incoming.drop(backend)
         if self._closing is None:
-            params = to_json(self._status_of(backend)).decode()
+            params = to_json(status_of(backend)).decode()
             self._say(encode_request("gateway/stateChanged", params).encode())
-
-    def _drop_incoming(self, backend: Backend) -> None:
-        """Forget what a backend that is gone had asked, and tell the client."""
-        for id, incoming in list(self._incoming.items()):
-            if incoming.backend is backend:
-                self._finish_incoming(id)
-                self._say(encode_request(PLAIN.cancel, f'{{"id":{id}}}').encode())
 
     # Tools.
 
@@ -745,127 +625,14 @@ class Gateway:
 
         def done(tools: list[Tool], absent: dict[str, str]) -> None:
             if id in self._own:
-                result = self._later[method](tools, absent)
-                body = result if isinstance(result, bytes) else to_json(result)
-                self._say(encode_success(self._finish_own(id), body))
+                result = LISTS[method](self._registry, tools, absent)
+                self._say(encode_success(self._finish_own(id), result))
 
         self._tools.collect(self._times.list, done)
 
     def _finish_own(self, id: int) -> str:
         del self._own[id]
         return self._ids.restore(id)[0]
-
-    def _list_tools(self, tools: list[Tool], absent: dict[str, str]) -> bytes:
-        text = '{"tools":[' + ",".join(tool.text for tool in tools) + "]"
-        if absent:
-            meta = to_json({"duet-rpc/unavailable": absent}).decode()
-            text += f',"_meta":{meta}'
-        return (text + "}").encode()
-
-    def _list_methods(self, tools: list[Tool], _absent: dict[str, str]) -> object:
-        own = [{"name": each.name, "description": each.summary} for each in self._registry]
-        first = [(tool, tool.description.strip().partition("\n")[0]) for tool in tools]
-        return own + [{"name": tool.name, "description": line} for tool, line in first]
-
-    def _describe_methods(self, tools: list[Tool], _absent: dict[str, str]) -> object:
-        described = [describe(each) for each in self._registry]
-        for tool in tools:
-            params = []
-            for name, schema, required in parameters(tool.schema):
-                kind = schema.get("type")
-                label = kind if isinstance(kind, str) else "any"
-                params.append(f"{name}: {label}" + ("" if required else " = ..."))
-            described.append({"name": tool.name, "params": params, "returns": "object"})
-        return described
-
-    def _discover(self, tools: list[Tool], _absent: dict[str, str]) -> object:
-        methods = [discover_method(method) for method in self._registry]
-        methods += [
-            {
-                "name": tool.name,
-                "summary": tool.description.strip().partition("\n")[0],
-                "description": tool.description,
-                "paramStructure": "by-name",
-                "params": [
-                    {"name": name, "required": required, "schema": schema}
-                    for name, schema, required in parameters(tool.schema)
-                ],
-                "result": {"name": "result", "schema": {"type": "object"}},
-            }
-            for tool in tools
-        ]
-        return {
-            "openrpc": "1.3.2",
-            "info": {"title": "duet-rpc", "version": __version__},
-            "methods": methods,
-        }
-
-    # The gateway's own methods.
-
-    def _add_methods(self) -> None:
-        names = list(self._backends)
-
-        def check(value: object) -> str:
-            if value in self._backends:
-                return str(value)
-            received = value[:RECEIVED_MAX] if isinstance(value, str) else json_type(value)
-            raise Mismatch("the name of a backend", received, names)
-
-        status = record(name=STRING, state=STRING)
-        which = {"backend": Param("string", {"type": "string", "enum": names}, check)}
-        for name, text, function in (
-            ("gateway/restart", "End a backend and start it again.", self._restart),
-            ("gateway/stop", "End a backend; the next request starts it again.", self._stop),
-        ):
-            self._registry.add(
-                Method(name, text, function, params=which, label="object", returns=status)
-            )
-        self._registry.add(
-            Method(
-                "gateway/log",
-                "Return the last lines that a backend wrote to its stderr.",
-                lambda backend: {"lines": list(self._backends[backend].tail)},
-                params=which,
-                label="object",
-                returns=record(lines=array(STRING)),
-            )
-        )
-        self._registry.add(
-            Method(
-                "gateway/status",
-                "Say how the backends are.",
-                lambda: {
-                    "backends": [self._status_of(each) for each in self._backends.values()],
-                    "pending": self._ids.pending_count + self._incoming_ids.pending_count,
-                },
-                label="object",
-                returns=record(backends=array({"type": "object"}), pending={"type": "integer"}),
-            )
-        )
-
-    def _status_of(self, backend: Backend) -> dict[str, object]:
-        alive = backend.pid is not None
-        return {
-            "name": backend.name,
-            "state": backend.state,
-            "reason": backend.reason,
-            "pid": backend.pid,
-            "pending": len(backend.pending),
-            "restarts": backend.restarts,
-            "uptime": round(monotonic() - backend.started, 3) if alive else 0,
-            "dialect": backend.settings.dialect,
-            "framing": backend.settings.framing,
-        }
-
-    def _restart(self, backend: str) -> object:
-        each = self._backends[backend]
-        each.stop(each.start)
-        return {"name": backend, "state": each.state}
-
-    def _stop(self, backend: str) -> object:
-        each = self._backends[backend]
-        each.stop()
-        return {"name": backend, "state": each.state}
 
     # Writing to the client.
 
@@ -889,42 +656,3 @@ class Gateway:
                 backend.catch_up()
         if not self._reading:
             self._update_reading()
-
-
-def to_id(value: str) -> str:
-    """Write a string as ids are written."""
-    from _json import encode_basestring_ascii
-
-    return encode_basestring_ascii(value)
-
-
-def own_error(id: str, code: int, text: str) -> str:
-    """Write an error of our own to a backend."""
-    message = f"{TITLES[code]}: {text}" if text else TITLES[code]
-    return encode_failure(Failure(id, code, message)).decode()
-
-
-def token_of(params: object) -> bool:
-    """Return True where params hold a progress token."""
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    return isinstance(meta, dict) and type(meta.get("progressToken")) in (str, int, float)
-
-
-def without(text: str, name: str) -> str:
-    """Return an object's text without one of its members."""
-    from duet_rpc.protocol.envelope import split_object
-
-    members = split_object(text)[0]
-    kept = [f"{to_json(key).decode()}:{text[start:end]}"
-            for key, (_, start, end) in members.items() if key != name]  # fmt: skip
-    return "{" + ",".join(kept) + "}"
-
-
-def parameters(schema: dict[str, object]) -> list[tuple[str, dict[str, object], bool]]:
-    """List what a tool takes: name, schema, and whether it must be there."""
-    properties, required = schema.get("properties"), schema.get("required")
-    must = required if isinstance(required, list) else []
-    items = properties.items() if isinstance(properties, dict) else ()
-    return [
-        (str(name), each if isinstance(each, dict) else {}, name in must) for name, each in items
-    ]

@@ -172,7 +172,7 @@ class Outlet:
         self._loop = loop
         self._descriptor = descriptor
         self._pieces: list[bytes] = []
-        self._rest: memoryview | None = None  # what is being written
+        self._rest: bytes | memoryview | None = None  # what is being written
         self._marked = False
         self._waiting = False
         self.size = 0  # bytes not yet written
@@ -195,13 +195,14 @@ class Outlet:
         self._marked = False
         try:
             while self.size and not self.closed:
-                if self._rest is None:
+                rest = self._rest
+                if rest is None:
                     pieces = self._pieces
-                    self._rest = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+                    self._rest = rest = pieces[0] if len(pieces) == 1 else b"".join(pieces)
                     pieces.clear()
-                written = os.write(self._descriptor, self._rest)
+                written = os.write(self._descriptor, rest)
                 self.size -= written
-                self._rest = self._rest[written:] if written < len(self._rest) else None
+                self._rest = memoryview(rest)[written:] if written < len(rest) else None
         except BlockingIOError:
             if not self._waiting:
                 self._waiting = True

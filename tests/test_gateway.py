@@ -788,7 +788,19 @@ def test_a_dead_or_slow_server_does_not_delay_the_others_list(tmp_path: Path) ->
         absent = result["_meta"]["duet-rpc/unavailable"]
         assert set(absent) == {"dead", "slow", "slower", "none"}
         assert absent["slow"] == "starting"
+        assert not [each for each in client.notes if "list_changed" in each["method"]]
         assert client.ask("a/id")["result"] > 0
+
+
+def test_tools_that_come_late_are_announced(tmp_path: Path) -> None:
+    one = {"a": mcp("slow-handshake=0.8"), "b": mcp("slow-tools=0.8", "pages=1"), "c": mcp()}
+    with gateway(tmp_path, one, times={"list": 0.5}) as client:
+        client.ask("c/pid")
+        names = [each["name"] for each in client.call("tools/list")["tools"]]
+        assert names == ["c__tool0", "c__tool1"]
+        client.note("notifications/tools/list_changed")
+        client.note("notifications/tools/list_changed")
+        assert len(client.call("tools/list")["tools"]) == 5
 
 
 def test_the_handshake_is_made_again_after_a_restart(tmp_path: Path) -> None:

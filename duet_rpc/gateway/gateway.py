@@ -9,6 +9,8 @@ death. What is inside a message is handed on as it came.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from selectors import EVENT_READ
 from stat import S_ISFIFO, S_ISSOCK
 from time import monotonic
@@ -18,7 +20,7 @@ from duet_rpc.gateway.backend import READY, STARTING, STOPPED, Backend, Call, Ti
 from duet_rpc.gateway.dialects import MCP, PLAIN
 from duet_rpc.gateway.ids import InFlight, Remapper
 from duet_rpc.gateway.incoming import Incoming
-from duet_rpc.gateway.loop import Loop, Outlet
+from duet_rpc.gateway.loop import Alarm, Loop, Outlet
 from duet_rpc.gateway.methods import LISTS, add_methods, status_of
 from duet_rpc.gateway.tools import Tools, split_tool
 from duet_rpc.gateway.watchdog import Watchdog
@@ -70,11 +72,12 @@ if TYPE_CHECKING:
 
     from duet_rpc.config import BackendSettings
     from duet_rpc.gateway.backend import Outcome
-    from duet_rpc.gateway.loop import Timer
     from duet_rpc.gateway.tools import Tool
     from duet_rpc.log import Log
 
 PIECE = 64 * 1024
+LIST_CHANGED = "notifications/tools/list_changed"
+SPARE_DESCRIPTORS = 64
 OURS = "gateway"  # stands for a backend where the gateway itself owes the answer
 
 TERMINAL_HINT = (
@@ -100,7 +103,9 @@ def serve(
             f"duet-rpc {__version__} gateway started: pid {os.getpid()}, "
             f"level {log.level_name}, log to {log.sink}"
         )
-        gateway = Gateway(descriptors, log, backends, times or Times())
+        settings = list(backends)
+        raise_limit(len(settings))
+        gateway = Gateway(descriptors, log, settings, times or Times())
         code = gateway.run()
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
@@ -112,6 +117,16 @@ def serve(
     # Not sys.exit: taking the interpreter apart takes longer than all of this. What is
     # still alive of the backends is ended by the watchdog.
     os._exit(code)
+
+
+def raise_limit(backends: int) -> None:
+    """Make room for three pipes to each backend, where the system has set a low limit."""
+    needed = 3 * backends + SPARE_DESCRIPTORS
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    if soft != RLIM_INFINITY and soft < needed:
+        most = needed if hard == RLIM_INFINITY else min(needed, hard)
+        with suppress(OSError, ValueError):
+            setrlimit(RLIMIT_NOFILE, (most, hard))
 
 
 class Gateway:
@@ -129,7 +144,7 @@ class Gateway:
         self._times = times
         self._loop = Loop(log)
         self._reader = EnvelopeReader(CONTENT_LENGTH)
-        self._frame: Timer | None = None  # of a frame that is arriving
+        self._frame = Alarm(self._loop, self._drop_frame)  # of a frame that is arriving
         self._ids = Remapper()  # of the client
         self._incoming = Incoming(self._loop, log, lambda text: self._say(text.encode()))
         self._own: dict[int, None] = {}  # requests that the gateway answers later
@@ -153,6 +168,7 @@ class Gateway:
             each.name: Backend(each, self, self._loop, log, watchdog, times) for each in backends
         }
         self._tools = Tools(self._backends.values(), self._loop, self._ids.fresh)
+        self._tools.on_news = lambda: self._say(encode_request(LIST_CHANGED, None).encode())
         self._registry = Registry()
         add_builtin(self._registry, log.set_level, self._shut_down)
         add_methods(self._registry, self._backends, self._count_pending)
@@ -287,16 +303,11 @@ class Gateway:
             if not self._reader.more:
                 break
         if not self._reader.partial:
-            if self._frame is not None:
-                self._frame.cancel()
-                self._frame = None
-        elif moved or self._frame is None:
-            if self._frame is not None:
-                self._frame.cancel()
-            self._frame = self._loop.after(self._times.read, self._drop_frame)
+            self._frame.clear()
+        elif moved or self._frame.when is None:
+            self._frame.set(monotonic() + self._times.read)
 
     def _drop_frame(self) -> None:
-        self._frame = None
         self._reader.expire()
         self._log.warn(f"a frame was not complete after {self._times.read:g} s: dropped")
         self._read_messages()
@@ -374,7 +385,8 @@ class Gateway:
         if id is None:
             return
         call = Call(method)
-        if params is not None and params[0] == "{":
+        # A look for the word saves nearly everybody a look into the params.
+        if params is not None and ("Token" in params or "\\u" in params):
             params = self._exchange_tokens(backend, id, call, message, params)
         backend.request(id, method, params, call)
         if self._log.level <= DEBUG:
@@ -462,7 +474,7 @@ class Gateway:
         """Return an id for a request of the gateway's own."""
         return self._ids.fresh()
 
-    def settle(self, backend: Backend, id: int, _call: Call, outcome: Outcome) -> None:
+    def settle(self, backend: Backend, id: int, outcome: Outcome) -> None:
         """Hand the end of a request to the client that made it."""
         original, _ = self._ids.restore(id)
         if isinstance(outcome, Failure):
@@ -497,9 +509,9 @@ class Gateway:
             if method == dialect.cancel:
                 self._incoming.cancel(backend, params)
                 return
-        if dialect is MCP and method == "notifications/tools/list_changed":
+        if dialect is MCP and method == LIST_CHANGED:
             self._tools.forget(backend.name)
-            self._say(encode_request(method, None).encode())
+            self._tools.on_news()
         self._say(encode_request(f"{backend.name}/{method}", params).encode())
 
     def _progress(self, backend: Backend, params: str) -> bool:
@@ -536,11 +548,13 @@ class Gateway:
         if call.receive is not None:
             call.receive(broken)
         else:
-            self.settle(backend, number, call, broken)
+            self.settle(backend, number, broken)
 
     def changed(self, backend: Backend) -> None:
         """Tell the client about a new state."""
-        if backend.state != READY:
+        if backend.state == READY:
+            self._tools.retry(backend.name)
+        else:
             self._tools.forget(backend.name)
             if backend.state != STARTING:
                 self._incoming.drop(backend)
@@ -607,11 +621,10 @@ class Gateway:
         def shaken(outcome: Outcome) -> None:
             if not isinstance(outcome, Failure) and backend.handshake is not None:
                 outcome = backend.handshake
-            self.settle(backend, id, call, outcome)
+            self.settle(backend, id, outcome)
 
         # Whatever it answers, by then its handshake is done.
-        call = Call("ping", shaken)
-        backend.request(id, "ping", None, call)
+        backend.request(id, "ping", None, Call("ping", shaken))
 
     def _answer_later(self, message: Envelope, method: str) -> None:
         """Answer when the servers have said which tools they have."""

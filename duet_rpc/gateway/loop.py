@@ -42,6 +42,39 @@ class Timer:
         self.function = None
 
 
+class Alarm:
+    """A deadline that is moved often and seldom reached: it costs one timer, however often."""
+
+    __slots__ = ("_armed", "_function", "_loop", "when")
+
+    def __init__(self, loop: Loop, function: Callable[[], object]) -> None:
+        self._loop = loop
+        self._function = function
+        self._armed = False
+        self.when: float | None = None
+
+    def set(self, when: float) -> None:
+        """Ring at this time, and at no other."""
+        self.when = when
+        if not self._armed:
+            self._armed = True
+            self._loop.after(when - monotonic(), self._look)
+
+    def clear(self) -> None:
+        """Ring no more."""
+        self.when = None
+
+    def _look(self) -> None:
+        self._armed = False
+        if self.when is None:
+            return
+        if self.when > monotonic():
+            self.set(self.when)
+        else:
+            self.when = None
+            self._function()
+
+
 class Loop:
     """Waits, and calls whoever is concerned."""
 

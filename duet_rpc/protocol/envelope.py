@@ -155,48 +155,48 @@ class EnvelopeReader:
         self.expire = self._decoder.expire
         self.finish = self._decoder.finish
         self.body: bytes | bytearray = b""  # of the last failure
-        self.more = False  # than the last message there may be
+        self.more = False  # than the last message the decoder may hold
 
     def feed(self, data: bytes) -> None:
         """Take one piece of input, once `next` has given all of the last one."""
-        if self._quick and not self.more and not self._decoder.partial:
-            self._piece = data
-        else:
+        if self.more:
             self._decoder.feed(data)
+        else:
+            self._piece = data
 
     @property
     def partial(self) -> bool:
         """True inside a frame, where the rest must come in time."""
-        return self._decoder.partial
+        return self.more and self._decoder.partial
 
     def next(self) -> Envelope | Failure | None:
         """Return the next message, or None where more bytes are needed."""
         decoder = self._decoder
         if self._piece is not None:
             piece, self._piece = self._piece, None
-            match = WHOLE.match(piece)
+            match = WHOLE.match(piece) if self._quick else None
             if match is not None and len(piece) - match.end() == int(match.group(1)):
                 message = open_envelope(piece[match.end() :])
                 if isinstance(message, Envelope):
                     return message
             decoder.feed(piece)
+        self.more = True
         event = decoder.next()
         if event is None:
             return None
         if not isinstance(event, Fault):
             message = open_envelope(event)
+            if isinstance(message, Envelope):
+                self.more = decoder.partial
+                return message
             # Once off the track a decoder may hold a frame without being inside one.
-            self.more = decoder.partial
-            if isinstance(message, Failure):
-                self.more = True
-                self.body = event
-                if message.code == PARSE_ERROR:
-                    decoder.reject()
+            self.body = event
+            if message.code == PARSE_ERROR:
+                decoder.reject()
             return message
         return self._take_fault(event)
 
     def _take_fault(self, event: Fault) -> Envelope | Failure:
-        self.more = True
         self.body = event.body
         if event.code == INVALID_REQUEST and event.body:
             # Refused for its type, and its length may be wrong all the same.

@@ -349,7 +349,7 @@ def show_config(words: Words) -> None:
 
     config = load_config()
     sink = os.environ.get("DUET_RPC_LOG")
-    level = words.log_level or config.log_level or "info for rpc, warn for the rest"
+    level = words.log_level or config.log_level or "info for rpc and gateway, warn for the rest"
     colorless = "--no-color" if words.no_color else "NO_COLOR" if os.environ.get("NO_COLOR") else ""
     rows = [
         ("log.level", level, "--log-level" if words.log_level else ""),

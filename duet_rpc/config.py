@@ -154,7 +154,8 @@ def _set_command(backend: BackendSettings, value: object, path: str) -> str | No
         return 'must be a list of words, such as ["server", "--stdio"]'
     program = os.path.expanduser(value[0])
     if os.sep in program:
-        program = os.path.join(os.path.dirname(os.path.abspath(path)), program)
+        folder = os.path.dirname(os.path.abspath(path))
+        program = os.path.normpath(os.path.join(folder, program))
     backend.command = [program, *value[1:]]
     return None
 

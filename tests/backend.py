@@ -156,7 +156,7 @@ def initialize(request: Any) -> None:
     if "refuse-handshake" in HABITS:
         send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": 1, "message": "no"}})
         return
-    version = request["params"]["protocolVersion"]
+    version = request["params"].get("protocolVersion")
     info = {"name": "hostile", "version": "1.0"}
     result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
     reply(request, result)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
+from duet_rpc.config import load
+from duet_rpc.trust import remember
 from tests.support import SOURCE, request, run
 
 
@@ -81,9 +84,47 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
         ("\ufeff[log]\n", ":1: Invalid statement"),
         (f"a = {'[' * 5000}", ": nested too deeply"),
         (f"a = {'9' * 5000}", ": it holds a number that is too long"),
+        ("backends = []\n", ":1: backends must be a table: [backends.NAME]"),
+        ('[backends]\ncommand = ["x"]\n',
+         ":2: command belongs to one backend: put it below [backends.NAME]"),
+        ("[backends]\na = 1\n", ":2: backends.a must be a table: [backends.a]"),
+        ("\n[backends.a]\n", ":2: backends.a has no command, such as"),
+        ('[backends.a]\ncommand = ["x"]\n[backends.b]\ncomand = ["x"]\n',
+         ":4: no such key: backends.b.comand; did you mean command?"),
+        ('[backends.a]\ncommand = ["x"]\ntimeout = 1\n[backends.b]\ncommand = ["x"]\n'
+         'timeout = "1"\n', ":6: backends.b.timeout must be a number of seconds above 0"),
+        ('[backends.a]\ntimeout = true\n', ":2: backends.a.timeout must be a number of seconds"),
+        ('[backends.a]\ntimeout = 0\n', ":2: backends.a.timeout must be a number of seconds"),
+        ('[backends.a]\ntimeout = nan\n', ":2: backends.a.timeout must be a number of seconds"),
+        ('[backends.a]\ncommand = "x -y"\n',
+         ':2: backends.a.command must be a list of words, such as ["server", "--stdio"]'),
+        ('[backends.a]\ncommand = []\n', ":2: backends.a.command must be a list of words"),
+        ('[backends.a]\ncommand = ["x\\u0000"]\n', ":2: backends.a.command must be a list"),
+        ('[backends.a]\ndialect = "MCP"\n',
+         ":2: backends.a.dialect must be one of plain, lsp, mcp"),
+        ('[backends.a]\nframing = ["lines"]\n',
+         ":2: backends.a.framing must be one of content-length, lines, length-prefixed"),
+        ('[backends.a]\nstart = "never"\n', ":2: backends.a.start must be one of lazy, eager"),
+        ('[backends.a]\nenv = { A = 1 }\n', ":2: backends.a.env must be a table of texts"),
+        ('[backends.a]\nenv = { "A=B" = "1" }\n', ":2: backends.a.env holds a name that no"),
+        ('[backends.a.env]\nA = 1\n', ":1: backends.a.env must be a table of texts"),
+        ('[backends.a]\ncwd = 1\n', ":2: backends.a.cwd must be a folder"),
+        ('[backends.a]\ncapabilities = 1\n', ":2: backends.a.capabilities must be a table"),
+        ('[backends.a]\ncapabilities = { x = 1979-05-27 }\n',
+         ":2: backends.a.capabilities holds what JSON has no word for"),
+        ('[backends.a]\ncommand = ["x"]\ncapabilities = { roots = {} }\n',
+         ':3: backends.a.capabilities goes with dialect = "mcp" only'),
+        ('[backends.gateway]\ncommand = ["x"]\n',
+         ":1: no backend can have this name: gateway"),
+        ('[backends."a/b"]\ncommand = ["x"]\n',
+         ":1: a backend's name is made of letters, digits, -, . and single _: 'a/b'"),
+        ('[backends.a__b]\ncommand = ["x"]\n', ":1: a backend's name is made of"),
+        ('[backends.a_]\ncommand = ["x"]\n', ":1: a backend's name is made of"),
+        ('[backends."é"]\ncommand = ["x"]\n', ":1: a backend's name is made of"),
+        ('[backends.""]\ncommand = ["x"]\n', ":1: a backend's name is made of"),
         (b"\xff", "not UTF-8"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_file_is_named_with_line_and_key(
     tmp_path: Path, text: str | bytes, message: str
 ) -> None:
@@ -116,3 +157,30 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     code, _, log = run(b"", env={"DUET_RPC_CONFIG": str(tmp_path / "no.toml")})
     assert code == 2
     assert "can't be read: No such file or directory" in log
+
+
+def test_backends_of_both_files_count_and_the_projects_wins(tmp_path: Path) -> None:
+    user = tmp_path / "home" / ".config" / "duet-rpc"
+    user.mkdir(parents=True)
+    (user / "config.toml").write_text(
+        '[backends.a]\ncommand = ["./bin/a", "x"]\ncwd = "~/w"\n[backends.b]\ncommand = ["b"]\n'
+        'dialect = "mcp"\n'
+    )
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / ".duet-rpc.toml").write_text(
+        '[backends.b]\ncommand = ["other"]\nenv = { A = "b c" }\ntimeout = 1.5\n'
+    )
+    environ = {"HOME": str(tmp_path / "home")}
+    config = load(environ, str(project))
+    assert str(config.backends["b"]) == "b", "the project's is not trusted"
+    assert config.backends["b"].framing == "lines"
+    assert "[backends] of the project's .duet-rpc.toml is skipped" in config.warnings[0]
+    remember(str(project / ".duet-rpc.toml"), (project / ".duet-rpc.toml").read_text(), environ)
+    config = load(environ, str(project))
+    assert str(config.backends["b"]) == "A='b c' other"
+    assert (config.backends["b"].framing, config.backends["b"].timeout) == ("content-length", 1.5)
+    assert config.backends["a"].command == [str(user / "bin" / "a"), "x"]
+    assert config.backends["a"].cwd == os.path.expanduser("~/w")
+    assert config.origins["backends.b"] == str(project / ".duet-rpc.toml")
+    assert config.origins["backends.a"] == str(user / "config.toml")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.gateway import backend, gateway
+from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
 from tests.support import PATIENCE, frame, notification, request
 from tests.terminal import is_alive, is_gone
 
@@ -97,6 +98,37 @@ def test_a_broken_frame_of_the_client_costs_one_error(tmp_path: Path) -> None:
         assert [each["error"]["code"] for each in errors] == [-32700, -32600, -32600]
         assert errors[2]["id"] == 7
         assert client.ask("a/id")["result"] == 1
+
+
+def test_all_that_is_hostile_to_the_daemon_is_met_in_the_same_way(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        for row in ROWS:
+            expected = [*row.expected, Answer("good")]
+            replies = client.exchange(row.data + GOOD, len(expected))
+            check([Row(row.name, b"", expected)], replies)
+    assert "Traceback" not in logged(tmp_path)
+
+
+@pytest.mark.parametrize("row", AT_END, ids=lambda row: row.name)
+def test_the_end_of_input_is_answered_as_by_the_daemon(tmp_path: Path, row: Row) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        client.send(row.data)
+        code, replies, _ = client.finish()
+        check([row], replies)
+        assert code == 0
+
+
+def test_a_frame_that_does_not_become_whole_is_dropped(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}, times={"read": 0.2}) as client:
+        client.ask("a/pid")
+        client.send(request(1)[:-3])
+        time.sleep(0.5)
+        assert client.ask("version", id=2)["result"]
+        client.send(request(9, "a/raw", ["Content-Length: 999\r\n\r\n{"]))
+        client.ask("version", id=3)
+        time.sleep(0.5)
+        assert client.ask("a/id", id=4)["result"] > 0, "the same holds for a backend"
+    assert logged(tmp_path).count("a frame was not complete") == 2
 
 
 # Rule 1: ids.
@@ -756,7 +788,19 @@ def test_a_dead_or_slow_server_does_not_delay_the_others_list(tmp_path: Path) ->
         absent = result["_meta"]["duet-rpc/unavailable"]
         assert set(absent) == {"dead", "slow", "slower", "none"}
         assert absent["slow"] == "starting"
+        assert not [each for each in client.notes if "list_changed" in each["method"]]
         assert client.ask("a/id")["result"] > 0
+
+
+def test_tools_that_come_late_are_announced(tmp_path: Path) -> None:
+    one = {"a": mcp("slow-handshake=0.8"), "b": mcp("slow-tools=0.8", "pages=1"), "c": mcp()}
+    with gateway(tmp_path, one, times={"list": 0.5}) as client:
+        client.ask("c/pid")
+        names = [each["name"] for each in client.call("tools/list")["tools"]]
+        assert names == ["c__tool0", "c__tool1"]
+        client.note("notifications/tools/list_changed")
+        client.note("notifications/tools/list_changed")
+        assert len(client.call("tools/list")["tools"]) == 5
 
 
 def test_the_handshake_is_made_again_after_a_restart(tmp_path: Path) -> None:

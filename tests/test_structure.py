@@ -51,5 +51,7 @@ def test_the_way_to_the_first_reply_loads_nothing_heavy() -> None:
     loaded = set(done.stderr.decode().split())
     assert "duet_rpc.server.daemon" in loaded
     heavy = {"loguru", "re", "json", "enum", "typing", "dataclasses", "argparse", "selectors",
-             "signal", "collections", "inspect", "tomllib", "tomli", "datetime"}  # fmt: skip
+             "signal", "collections", "inspect", "tomllib", "tomli", "datetime",
+             "subprocess"}  # fmt: skip
     assert not heavy & loaded
+    assert not [name for name in loaded if name.startswith("duet_rpc.gateway")]

@@ -240,3 +240,29 @@ def test_wrong_keys_are_named_trusted_or_not(project: Path, text: str, message: 
     code, _, err = say(project, "config")
     assert code == 2
     assert message in err
+
+
+def test_backends_of_a_project_run_only_once_they_are_trusted(project: Path) -> None:
+    ran = project / "ran"
+    text = f"""[backends.evil]
+command = ["sh", "-c", "touch '{ran}'; \\u001b[2K"]
+env = {{ LD_PRELOAD = "x.so" }}
+cwd = "below"
+start = "eager"
+"""
+    (project / ".duet-rpc.toml").write_text(text)
+    _, _, err = say(project, "gateway")
+    assert "[backends] of the project's .duet-rpc.toml is skipped" in err
+    assert say(project, "call", "evil/x")[0] == 1
+    code, out, err = say(project, "gateway", "--check")
+    assert (code, "is skipped" in err, "there are no backends" in out) == (1, True, True)
+    code, out, _ = say(project, "trust", typed="n\n")
+    assert "LD_PRELOAD=x.so sh -c" in out
+    assert f"cd {project / 'below'} && " in out
+    assert "(backend evil)" in out
+    assert "\x1b" not in out, "nothing in it takes effect on the terminal"
+    assert not ran.exists()
+    say(project, "trust", "--yes")
+    assert "backends.evil" in say(project, "config")[1]
+    assert say(project, "gateway")[0] == 0
+    assert ran.exists()

@@ -17,7 +17,7 @@ from selectors import EVENT_READ
 from time import monotonic
 
 from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP, initialize_params
-from duet_rpc.gateway.loop import Outlet
+from duet_rpc.gateway.loop import Alarm, Outlet
 from duet_rpc.protocol import limits
 from duet_rpc.protocol.envelope import Envelope, EnvelopeReader, encode_request, one_line
 from duet_rpc.protocol.errors import PARSE_ERROR, REQUEST_FAILED, TITLES, Fault
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         def take_broken(self, backend: Backend, failure: Failure, body: bytes | bytearray) -> None:
             """Take what a backend said that is no message."""
 
-        def settle(self, backend: Backend, id: int, call: Call, outcome: Outcome) -> None:
+        def settle(self, backend: Backend, id: int, outcome: Outcome) -> None:
             """Take the end of a request that came from the client."""
 
         def changed(self, backend: Backend) -> None:
@@ -159,8 +159,8 @@ class Backend:
         self._waiting: list[tuple[int | None, bytes]] = []  # for the handshake
         self._waiting_size = 0
         self._timer: Timer | None = None  # restart, handshake, or the steps of stopping
-        self._deadline: Timer | None = None  # of the oldest request
-        self._frame: Timer | None = None  # of a frame that is arriving
+        self._deadline = Alarm(loop, self._expire)  # of the oldest request
+        self._frame = Alarm(loop, self._drop_frame)  # of a frame that is arriving
         self._then: Callable[[], None] | None = None  # once it has stopped
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_sent = False
@@ -267,22 +267,16 @@ class Backend:
         """Say why it takes no request now; None where it takes one."""
         if self.state in (BACKOFF, FAILED, STOPPING):
             return f"backend {self.name} is not available: {self.reason or self.state}"
-        if self._queued > limits.QUEUE_MAX:
+        queued = self._waiting_size + (0 if self._process is None else self._outlet.size)
+        if queued > limits.QUEUE_MAX:
             return f"backend {self.name} does not read: its queue is full"
         if len(self.pending) >= limits.PENDING_MAX:
             return f"backend {self.name} does not answer: its queue is full"
         return None
 
-    @property
-    def _queued(self) -> int:
-        return self._waiting_size + (0 if self._process is None else self._outlet.size)
-
     def request(self, id: int, method: str, params: str | None, call: Call) -> None:
         """Send a request, or keep it until it can be sent."""
-        call.deadline = monotonic() + self.settings.timeout
-        self.pending[id] = call
-        if self._deadline is None:
-            self._deadline = self._loop.after(self.settings.timeout, self._expire)
+        self._owe(id, call)
         self._post(id, encode_request(method, params, id))
 
     def notify(self, method: str, params: str | None) -> bool:
@@ -290,6 +284,8 @@ class Backend:
         if self.refusal is not None:
             return False
         if self.dialect is LSP and method == "exit":
+            if self._process is None:
+                return True
             self._exit_sent = True
         self._post(None, encode_request(method, params))
         return True
@@ -305,11 +301,7 @@ class Backend:
     def _ask(self, method: str, params: str | None, receive: Callable[[Outcome], None]) -> None:
         """Send a request of our own past those that wait."""
         id = self._owner.fresh_id()
-        call = Call(method, receive)
-        call.deadline = monotonic() + self.settings.timeout
-        self.pending[id] = call
-        if self._deadline is None:
-            self._deadline = self._loop.after(self.settings.timeout, self._expire)
+        self._owe(id, Call(method, receive))
         self._write(encode_request(method, params, id))
 
     def _post(self, id: int | None, text: str) -> None:
@@ -339,6 +331,12 @@ class Backend:
 
     # What it owes.
 
+    def _owe(self, id: int, call: Call) -> None:
+        call.deadline = monotonic() + self.settings.timeout
+        self.pending[id] = call
+        if self._deadline.when is None:
+            self._deadline.set(call.deadline)
+
     def drop(self, id: int) -> Call:
         """Forget a request, and its tokens with it."""
         call = self.pending.pop(id)
@@ -351,7 +349,7 @@ class Backend:
         if any(waiting == id for waiting, _ in self._waiting):
             self._waiting = [each for each in self._waiting if each[0] != id]
             self._waiting_size = sum(len(frame) for _, frame in self._waiting)
-        elif self.state in (READY, STARTING):
+        elif self.state == READY:  # before that nothing but the handshake was sent
             params = f'{{"{self.dialect.cancel_key}":{id}}}'
             self._write(encode_request(self.dialect.cancel, params))
 
@@ -363,11 +361,10 @@ class Backend:
 
     def _expire(self) -> None:
         now = monotonic()
-        self._deadline = None
         while self.pending:
             id, call = next(iter(self.pending.items()))
             if call.deadline > now:
-                self._deadline = self._loop.after(call.deadline - now, self._expire)
+                self._deadline.set(call.deadline)
                 return
             self.drop(id)
             self.give_up(id)
@@ -383,13 +380,11 @@ class Backend:
         if call.receive is not None:
             call.receive(failure)
         else:
-            self._owner.settle(self, id, call, failure)
+            self._owner.settle(self, id, failure)
 
     def _give_up_pending(self, more: dict[str, object], reason: str = "died") -> None:
         self._forget_waiting()
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._deadline.clear()
         pending, self.pending = self.pending, {}
         self.tokens.clear()
         for id, call in pending.items():
@@ -428,12 +423,16 @@ class Backend:
         """Hand on some messages, and the rest when the others have had their turn."""
         if self._process is None:
             return  # it died meanwhile, and all was handed on
-        self._behind = self._owner.client_full or not self._hand_on(TURN)
-        if self._behind and not self._owner.client_full:
-            self._loop.soon(self._take_turn)
-        self.update_reading()
-        if self._reader.partial is (self._frame is None):
-            self._time_frame()
+        behind = not self._hand_on()
+        if behind or self._behind or self._owner.client_full:
+            self._behind = behind
+            if behind and not self._owner.client_full:
+                self._loop.soon(self._take_turn)
+            self.update_reading()
+        if not self._reader.partial:
+            self._frame.clear()
+        elif self._frame.when is None:
+            self._frame.set(monotonic() + self._times.read)
 
     def catch_up(self) -> None:
         """Go on where the client had no room."""
@@ -442,10 +441,12 @@ class Backend:
         else:
             self.update_reading()
 
-    def _hand_on(self, most: int) -> bool:
-        """Hand messages on; False where there are more."""
+    def _hand_on(self, to_the_end: bool = False) -> bool:
+        """Hand messages on, as many as it is their turn; False where there may be more."""
         reader = self._reader
-        for _ in range(most):
+        left = TURN
+        while to_the_end or (left and not self._owner.client_full):
+            left -= 1
             message = reader.next()
             if message is None:
                 return True
@@ -454,26 +455,23 @@ class Backend:
             elif message.method is not None:
                 self._owner.take(self, message)
             else:
-                id = int(message.id) if message.id is not None and message.id.isdigit() else 0
-                if id not in self.pending:
-                    self._log.debug(f"backend {self.name}: an answer that nobody waits for")
-                    continue
-                call = self.drop(id)
-                if call.receive is not None:
-                    call.receive(message)
-                else:
-                    self._owner.settle(self, id, call, message)
+                self._take_answer(message)
+            if not reader.more:
+                return True
         return False
 
-    def _time_frame(self) -> None:
-        if self._frame is not None:
-            self._frame.cancel()
-            self._frame = None
+    def _take_answer(self, message: Envelope) -> None:
+        id = int(message.id) if message.id is not None and message.id.isdigit() else 0
+        if id not in self.pending:
+            self._log.debug(f"backend {self.name}: an answer that nobody waits for")
+            return
+        call = self.drop(id)
+        if call.receive is not None:
+            call.receive(message)
         else:
-            self._frame = self._loop.after(self._times.read, self._drop_frame)
+            self._owner.settle(self, id, message)
 
     def _drop_frame(self) -> None:
-        self._frame = None
         if self._process is not None and self._reader.partial:
             self._reader.expire()
             self._log.warn(f"backend {self.name}: a frame was not complete in time: dropped")
@@ -553,8 +551,7 @@ class Backend:
         for each in (self._stdin, self._stdout, self._stderr):
             each.close()
         self._cancel_timer()
-        if self._frame is not None:
-            self._time_frame()
+        self._frame.clear()
         how: dict[str, object] = {"exitCode": code}
         said = f"ended with exit code {code}"
         if code < 0:
@@ -586,11 +583,9 @@ class Backend:
             if not piece:
                 break
             self._reader.feed(piece)
-            while not self._hand_on(TURN):
-                pass
+            self._hand_on(to_the_end=True)
         self._reader.finish()
-        while not self._hand_on(TURN):
-            pass
+        self._hand_on(to_the_end=True)
         for _ in range(64):
             if not self._stderr_open or not self._read_stderr():
                 break

@@ -9,20 +9,24 @@ death. What is inside a message is handed on as it came.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from selectors import EVENT_READ
 from stat import S_ISFIFO, S_ISSOCK
 from time import monotonic
 
 from duet_rpc import __version__
-from duet_rpc.gateway.backend import READY, STOPPED, Backend, Call, Times
+from duet_rpc.gateway.backend import READY, STARTING, STOPPED, Backend, Call, Times
 from duet_rpc.gateway.dialects import MCP, PLAIN
 from duet_rpc.gateway.ids import InFlight, Remapper
-from duet_rpc.gateway.loop import Loop, Outlet
+from duet_rpc.gateway.incoming import Incoming
+from duet_rpc.gateway.loop import Alarm, Loop, Outlet
+from duet_rpc.gateway.methods import LISTS, add_methods, status_of
 from duet_rpc.gateway.tools import Tools, split_tool
 from duet_rpc.gateway.watchdog import Watchdog
 from duet_rpc.log import DEBUG
-from duet_rpc.methods.builtin import STRING, add_builtin, array, describe, discover_method, record
-from duet_rpc.methods.registry import Method, Mismatch, Param, Registry, json_type
+from duet_rpc.methods.builtin import add_builtin
+from duet_rpc.methods.registry import Registry, json_type
 from duet_rpc.protocol.envelope import (
     Envelope,
     EnvelopeReader,
@@ -30,13 +34,16 @@ from duet_rpc.protocol.envelope import (
     encode_request,
     encode_result,
     error_of,
+    id_in,
     member,
     replace,
+    without,
 )
 from duet_rpc.protocol.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    OVERSIZE,
     REQUEST_CANCELLED,
     REQUEST_FAILED,
     TITLES,
@@ -47,7 +54,6 @@ from duet_rpc.protocol.limits import (
     FAREWELL,
     GRACE,
     LAST_REPLIES,
-    PENDING_MAX,
     RECEIVED_MAX,
 )
 from duet_rpc.protocol.messages import (
@@ -62,15 +68,16 @@ from duet_rpc.server import dispatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from duet_rpc.config import BackendSettings
     from duet_rpc.gateway.backend import Outcome
-    from duet_rpc.gateway.loop import Timer
     from duet_rpc.gateway.tools import Tool
     from duet_rpc.log import Log
 
 PIECE = 64 * 1024
+LIST_CHANGED = "notifications/tools/list_changed"
+SPARE_DESCRIPTORS = 64
 OURS = "gateway"  # stands for a backend where the gateway itself owes the answer
 
 TERMINAL_HINT = (
@@ -96,7 +103,9 @@ def serve(
             f"duet-rpc {__version__} gateway started: pid {os.getpid()}, "
             f"level {log.level_name}, log to {log.sink}"
         )
-        gateway = Gateway(descriptors, log, backends, times or Times())
+        settings = list(backends)
+        raise_limit(len(settings))
+        gateway = Gateway(descriptors, log, settings, times or Times())
         code = gateway.run()
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
@@ -110,16 +119,14 @@ def serve(
     os._exit(code)
 
 
-class Incoming:
-    """A request of a backend that the client owes the answer to."""
-
-    __slots__ = ("backend", "deadline", "method", "token")
-
-    def __init__(self, backend: Backend, method: str) -> None:
-        self.backend = backend
-        self.method = method
-        self.deadline = 0.0
-        self.token: str | None = None  # as the client knows it
+def raise_limit(backends: int) -> None:
+    """Make room for three pipes to each backend, where the system has set a low limit."""
+    needed = 3 * backends + SPARE_DESCRIPTORS
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    if soft != RLIM_INFINITY and soft < needed:
+        most = needed if hard == RLIM_INFINITY else min(needed, hard)
+        with suppress(OSError, ValueError):
+            setrlimit(RLIMIT_NOFILE, (most, hard))
 
 
 class Gateway:
@@ -137,12 +144,9 @@ class Gateway:
         self._times = times
         self._loop = Loop(log)
         self._reader = EnvelopeReader(CONTENT_LENGTH)
-        self._frame: Timer | None = None  # of a frame that is arriving
+        self._frame = Alarm(self._loop, self._drop_frame)  # of a frame that is arriving
         self._ids = Remapper()  # of the client
-        self._incoming_ids = Remapper()  # of the backends
-        self._incoming: dict[int, Incoming] = {}
-        self._incoming_tokens: dict[str, tuple[str, Backend]] = {}
-        self._incoming_timer: Timer | None = None
+        self._incoming = Incoming(self._loop, log, lambda text: self._say(text.encode()))
         self._own: dict[int, None] = {}  # requests that the gateway answers later
         self._reading = False
         self._input_open = True
@@ -164,16 +168,13 @@ class Gateway:
             each.name: Backend(each, self, self._loop, log, watchdog, times) for each in backends
         }
         self._tools = Tools(self._backends.values(), self._loop, self._ids.fresh)
+        self._tools.on_news = lambda: self._say(encode_request(LIST_CHANGED, None).encode())
         self._registry = Registry()
         add_builtin(self._registry, log.set_level, self._shut_down)
-        self._add_methods()
-        # Answered when the servers have said what they have.
-        self._later: dict[str, Callable[[list[Tool], dict[str, str]], object]] = {
-            "tools/list": self._list_tools,
-            "listMethods": self._list_methods,
-            "describeMethods": self._describe_methods,
-            "rpc.discover": self._discover,
-        }
+        add_methods(self._registry, self._backends, self._count_pending)
+
+    def _count_pending(self) -> int:
+        return self._ids.pending_count + self._incoming.pending_count
 
     # Life.
 
@@ -298,18 +299,15 @@ class Gateway:
             elif message.method is not None:
                 self._route(message, message.method)
             else:
-                self._take_answer(message)
+                self._incoming.answer(message)
+            if not self._reader.more:
+                break
         if not self._reader.partial:
-            if self._frame is not None:
-                self._frame.cancel()
-                self._frame = None
-        elif moved or self._frame is None:
-            if self._frame is not None:
-                self._frame.cancel()
-            self._frame = self._loop.after(self._times.read, self._drop_frame)
+            self._frame.clear()
+        elif moved or self._frame.when is None:
+            self._frame.set(monotonic() + self._times.read)
 
     def _drop_frame(self) -> None:
-        self._frame = None
         self._reader.expire()
         self._log.warn(f"a frame was not complete after {self._times.read:g} s: dropped")
         self._read_messages()
@@ -324,8 +322,9 @@ class Gateway:
         elif message.id is None and method == PLAIN.cancel:
             self._cancel(message, "id")
         elif message.id is None and method == PLAIN.progress:
-            self._progress_of_client(message, PLAIN.token_key)
-        elif method in self._later:
+            if not self._incoming.progress(message, PLAIN.token_key):
+                self._log.warn("a progress that nobody waits for was dropped", method)
+        elif method in LISTS:
             self._answer_later(message, method)
         elif method == "tools/call":
             self._call_tool(message)
@@ -360,10 +359,10 @@ class Gateway:
         if message.id is None:
             if method == dialect.cancel:
                 self._cancel(message, dialect.cancel_key)
-            elif method == dialect.progress and self._is_mapped(message, dialect.token_key):
-                self._progress_of_client(message, dialect.token_key)
             elif dialect is MCP and method == "notifications/initialized":
                 pass  # the gateway has said it
+            elif method == dialect.progress and self._incoming.progress(message, dialect.token_key):
+                pass  # under the backend's own token
             elif not backend.notify(method, message.params):
                 text = backend.refusal or "not available"
                 self._log.warn(f"dropped: {text}", message.method)
@@ -390,7 +389,8 @@ class Gateway:
         if id is None:
             return
         call = Call(method)
-        if params is not None and params[0] == "{":
+        # A look for the word saves nearly everybody a look into the params.
+        if params is not None and ("Token" in params or "\\u" in params):
             params = self._exchange_tokens(backend, id, call, message, params)
         backend.request(id, method, params, call)
         if self._log.level <= DEBUG:
@@ -406,7 +406,7 @@ class Gateway:
             return None
 
     def _why(self, backend: Backend) -> dict[str, object]:
-        full = backend.state in (READY, STOPPED, "starting")
+        full = backend.state in (READY, STOPPED, STARTING)
         data: dict[str, object] = {
             "backend": backend.name,
             "reason": "queue-full" if full else "unavailable",
@@ -450,35 +450,14 @@ class Gateway:
             backend.tokens[token] = (raw, id)
         return params
 
-    def _is_mapped(self, message: Envelope, key: str) -> bool:
-        return message.params is not None and member(message.params, key) in self._incoming_tokens
-
-    def _progress_of_client(self, message: Envelope, key: str) -> None:
-        """Hand on how far the client is with what a backend asked it."""
-        params = message.params
-        if params is None or params[0] != "{":
-            self._log.warn("a progress without a token was dropped", message.method)
-            return
-        found = self._incoming_tokens.get(member(params, key) or "")
-        if found is None:
-            self._log.warn("a progress that nobody waits for was dropped", message.method)
-            return
-        token, backend = found
-        value = (MCP if key == MCP.token_key else PLAIN).read_progress(params)
-        written = backend.dialect.write_progress(token, value)
-        backend.notify(backend.dialect.progress, written)
-
     # Cancel.
 
     def _cancel(self, message: Envelope, key: str) -> None:
         params = message.params
-        wanted = member(params, key) if params is not None and params[0] == "{" else None
+        wanted = id_in(params, key) if params is not None and params[0] == "{" else None
         if wanted is None:
             self._log.warn("a cancel that names no request was dropped", message.method)
             return
-        value = message.value("params")
-        if isinstance(value, dict) and isinstance(value[key], str):
-            wanted = to_id(value[key])
         id = self._ids.find(wanted)
         if id is None:
             return  # what it names has been answered
@@ -499,7 +478,7 @@ class Gateway:
         """Return an id for a request of the gateway's own."""
         return self._ids.fresh()
 
-    def settle(self, backend: Backend, id: int, _call: Call, outcome: Outcome) -> None:
+    def settle(self, backend: Backend, id: int, outcome: Outcome) -> None:
         """Hand the end of a request to the client that made it."""
         original, _ = self._ids.restore(id)
         if isinstance(outcome, Failure):
@@ -521,7 +500,10 @@ class Gateway:
         """Take a request or a notification of a backend."""
         method = str(message.method)
         if message.id is not None:
-            self._ask_client(backend, message, method, message.id)
+            if backend.dialect is MCP and method == "ping":
+                backend.answer(encode_result(message.id, "{}"))
+            else:
+                self._incoming.ask(backend, message, method, message.id)
             return
         dialect = backend.dialect
         params = message.params
@@ -529,11 +511,11 @@ class Gateway:
             if method == dialect.progress and self._progress(backend, params):
                 return
             if method == dialect.cancel:
-                self._cancel_incoming(backend, message, params)
+                self._incoming.cancel(backend, params)
                 return
-        if dialect is MCP and method == "notifications/tools/list_changed":
+        if dialect is MCP and method == LIST_CHANGED:
             self._tools.forget(backend.name)
-            self._say(encode_request(method, None).encode())
+            self._tools.on_news()
         self._say(encode_request(f"{backend.name}/{method}", params).encode())
 
     def _progress(self, backend: Backend, params: str) -> bool:
@@ -550,89 +532,6 @@ class Gateway:
         self._say(encode_request(PLAIN.progress, written).encode())
         return True
 
-    def _ask_client(self, backend: Backend, message: Envelope, method: str, id: str) -> None:
-        """Hand a backend's request on to the client."""
-        if backend.dialect is MCP and method == "ping":
-            backend.answer(encode_result(id, "{}"))
-            return
-        if len(self._incoming) >= PENDING_MAX:
-            backend.answer(own_error(id, REQUEST_FAILED, "the client has too much to answer"))
-            return
-        try:
-            ours = self._incoming_ids.remap(id, backend.name, backend.name)
-        except InFlight:
-            backend.answer(own_error(id, INVALID_REQUEST, "a request with this id is in flight"))
-            return
-        incoming = Incoming(backend, method)
-        incoming.deadline = monotonic() + backend.settings.timeout
-        params = message.params
-        token = token_of(message.value("params"))
-        if params is not None and token:
-            raw = member(member(params, "_meta") or "{}", "progressToken") or NULL
-            incoming.token = f'"{backend.name}-{ours}"'
-            self._incoming_tokens[incoming.token] = (raw, backend)
-            params = replace(params, ("_meta", "progressToken"), incoming.token)
-        self._incoming[ours] = incoming
-        if self._incoming_timer is None:
-            seconds = backend.settings.timeout
-            self._incoming_timer = self._loop.after(seconds, self._expire_incoming)
-        self._say(encode_request(f"{backend.name}/{method}", params, ours).encode())
-
-    def _finish_incoming(self, id: int) -> tuple[str, Incoming]:
-        incoming = self._incoming.pop(id)
-        if incoming.token is not None:
-            del self._incoming_tokens[incoming.token]
-        return self._incoming_ids.restore(id)[0], incoming
-
-    def _take_answer(self, message: Envelope) -> None:
-        """Hand the client's answer on to the backend that asked."""
-        text = message.id or ""
-        id = int(text) if text.isdigit() else 0
-        if id not in self._incoming:
-            self._log.warn("a response that nobody asked for was dropped", id=message.id)
-            return
-        original, incoming = self._finish_incoming(id)
-        error, result = error_of(message), message.raw("result")
-        if error:
-            answer = encode_error(original, error)
-        elif error is None and result is not None:
-            answer = encode_result(original, result)
-        else:
-            answer = own_error(original, INTERNAL_ERROR, "the client gave an answer that is none")
-        incoming.backend.answer(answer)
-
-    def _expire_incoming(self) -> None:
-        """Answer for a client that has not."""
-        now = monotonic()
-        self._incoming_timer = None
-        nearest = None
-        for id, incoming in list(self._incoming.items()):
-            if incoming.deadline > now:
-                nearest = min(nearest or incoming.deadline, incoming.deadline)
-                continue
-            original, _ = self._finish_incoming(id)
-            text = "the client did not answer in time"
-            self._log.warn(text, f"{incoming.backend.name}/{incoming.method}", str(id))
-            incoming.backend.answer(own_error(original, REQUEST_FAILED, text))
-        if nearest is not None:
-            self._incoming_timer = self._loop.after(nearest - now, self._expire_incoming)
-
-    def _cancel_incoming(self, backend: Backend, message: Envelope, params: str) -> None:
-        """Tell the client that a backend has lost interest."""
-        key = backend.dialect.cancel_key
-        value = message.value("params")
-        wanted = member(params, key)
-        if isinstance(value, dict) and isinstance(value.get(key), str):
-            wanted = to_id(value[key])
-        id = self._incoming_ids.find(wanted or "", backend.name)
-        if id is None:
-            return
-        original, _ = self._finish_incoming(id)
-        if backend.dialect is not MCP:  # there no answer follows
-            error = own_error(original, REQUEST_CANCELLED, "")
-            backend.answer(error)
-        self._say(encode_request(PLAIN.cancel, f'{{"id":{id}}}').encode())
-
     def take_broken(self, backend: Backend, failure: Failure, body: bytes | bytearray) -> None:
         """Skip what a backend said that is no message; end what it was the answer to."""
         backend.report(f"something on its stdout is no message and was skipped: {failure.message}")
@@ -640,7 +539,7 @@ class Gateway:
         is_answer = b'"method"' not in body
         if is_answer and id.isdigit() and int(id) in backend.pending:
             number = int(id)
-        elif failure.data == {"reason": "oversize"} and len(backend.pending) == 1:
+        elif failure.data == {"reason": OVERSIZE} and len(backend.pending) == 1:
             number = next(iter(backend.pending))  # the one that it may be the answer to
         else:
             if not is_answer and id != NULL:
@@ -653,24 +552,19 @@ class Gateway:
         if call.receive is not None:
             call.receive(broken)
         else:
-            self.settle(backend, number, call, broken)
+            self.settle(backend, number, broken)
 
     def changed(self, backend: Backend) -> None:
         """Tell the client about a new state."""
-        if backend.state != READY:
+        if backend.state == READY:
+            self._tools.retry(backend.name)
+        else:
             self._tools.forget(backend.name)
-            if backend.state != "starting":
-                self._drop_incoming(backend)
+            if backend.state != STARTING:
+                self._incoming.drop(backend)
         if self._closing is None:
-            params = to_json(self._status_of(backend)).decode()
+            params = to_json(status_of(backend)).decode()
             self._say(encode_request("gateway/stateChanged", params).encode())
-
-    def _drop_incoming(self, backend: Backend) -> None:
-        """Forget what a backend that is gone had asked, and tell the client."""
-        for id, incoming in list(self._incoming.items()):
-            if incoming.backend is backend:
-                self._finish_incoming(id)
-                self._say(encode_request(PLAIN.cancel, f'{{"id":{id}}}').encode())
 
     # Tools.
 
@@ -731,11 +625,10 @@ class Gateway:
         def shaken(outcome: Outcome) -> None:
             if not isinstance(outcome, Failure) and backend.handshake is not None:
                 outcome = backend.handshake
-            self.settle(backend, id, call, outcome)
+            self.settle(backend, id, outcome)
 
         # Whatever it answers, by then its handshake is done.
-        call = Call("ping", shaken)
-        backend.request(id, "ping", None, call)
+        backend.request(id, "ping", None, Call("ping", shaken))
 
     def _answer_later(self, message: Envelope, method: str) -> None:
         """Answer when the servers have said which tools they have."""
@@ -749,127 +642,14 @@ class Gateway:
 
         def done(tools: list[Tool], absent: dict[str, str]) -> None:
             if id in self._own:
-                result = self._later[method](tools, absent)
-                body = result if isinstance(result, bytes) else to_json(result)
-                self._say(encode_success(self._finish_own(id), body))
+                result = LISTS[method](self._registry, tools, absent)
+                self._say(encode_success(self._finish_own(id), result))
 
         self._tools.collect(self._times.list, done)
 
     def _finish_own(self, id: int) -> str:
         del self._own[id]
         return self._ids.restore(id)[0]
-
-    def _list_tools(self, tools: list[Tool], absent: dict[str, str]) -> bytes:
-        text = '{"tools":[' + ",".join(tool.text for tool in tools) + "]"
-        if absent:
-            meta = to_json({"duet-rpc/unavailable": absent}).decode()
-            text += f',"_meta":{meta}'
-        return (text + "}").encode()
-
-    def _list_methods(self, tools: list[Tool], _absent: dict[str, str]) -> object:
-        own = [{"name": each.name, "description": each.summary} for each in self._registry]
-        first = [(tool, tool.description.strip().partition("\n")[0]) for tool in tools]
-        return own + [{"name": tool.name, "description": line} for tool, line in first]
-
-    def _describe_methods(self, tools: list[Tool], _absent: dict[str, str]) -> object:
-        described = [describe(each) for each in self._registry]
-        for tool in tools:
-            params = []
-            for name, schema, required in parameters(tool.schema):
-                kind = schema.get("type")
-                label = kind if isinstance(kind, str) else "any"
-                params.append(f"{name}: {label}" + ("" if required else " = ..."))
-            described.append({"name": tool.name, "params": params, "returns": "object"})
-        return described
-
-    def _discover(self, tools: list[Tool], _absent: dict[str, str]) -> object:
-        methods = [discover_method(method) for method in self._registry]
-        methods += [
-            {
-                "name": tool.name,
-                "summary": tool.description.strip().partition("\n")[0],
-                "description": tool.description,
-                "paramStructure": "by-name",
-                "params": [
-                    {"name": name, "required": required, "schema": schema}
-                    for name, schema, required in parameters(tool.schema)
-                ],
-                "result": {"name": "result", "schema": {"type": "object"}},
-            }
-            for tool in tools
-        ]
-        return {
-            "openrpc": "1.3.2",
-            "info": {"title": "duet-rpc", "version": __version__},
-            "methods": methods,
-        }
-
-    # The gateway's own methods.
-
-    def _add_methods(self) -> None:
-        names = list(self._backends)
-
-        def check(value: object) -> str:
-            if value in self._backends:
-                return str(value)
-            received = value[:RECEIVED_MAX] if isinstance(value, str) else json_type(value)
-            raise Mismatch("the name of a backend", received, names)
-
-        status = record(name=STRING, state=STRING)
-        which = {"backend": Param("string", {"type": "string", "enum": names}, check)}
-        for name, text, function in (
-            ("gateway/restart", "End a backend and start it again.", self._restart),
-            ("gateway/stop", "End a backend; the next request starts it again.", self._stop),
-        ):
-            self._registry.add(
-                Method(name, text, function, params=which, label="object", returns=status)
-            )
-        self._registry.add(
-            Method(
-                "gateway/log",
-                "Return the last lines that a backend wrote to its stderr.",
-                lambda backend: {"lines": list(self._backends[backend].tail)},
-                params=which,
-                label="object",
-                returns=record(lines=array(STRING)),
-            )
-        )
-        self._registry.add(
-            Method(
-                "gateway/status",
-                "Say how the backends are.",
-                lambda: {
-                    "backends": [self._status_of(each) for each in self._backends.values()],
-                    "pending": self._ids.pending_count + self._incoming_ids.pending_count,
-                },
-                label="object",
-                returns=record(backends=array({"type": "object"}), pending={"type": "integer"}),
-            )
-        )
-
-    def _status_of(self, backend: Backend) -> dict[str, object]:
-        alive = backend.pid is not None
-        return {
-            "name": backend.name,
-            "state": backend.state,
-            "reason": backend.reason,
-            "pid": backend.pid,
-            "pending": len(backend.pending),
-            "restarts": backend.restarts,
-            "uptime": round(monotonic() - backend.started, 3) if alive else 0,
-            "dialect": backend.settings.dialect,
-            "framing": backend.settings.framing,
-        }
-
-    def _restart(self, backend: str) -> object:
-        each = self._backends[backend]
-        each.stop(each.start)
-        return {"name": backend, "state": each.state}
-
-    def _stop(self, backend: str) -> object:
-        each = self._backends[backend]
-        each.stop()
-        return {"name": backend, "state": each.state}
 
     # Writing to the client.
 
@@ -893,42 +673,3 @@ class Gateway:
                 backend.catch_up()
         if not self._reading:
             self._update_reading()
-
-
-def to_id(value: str) -> str:
-    """Write a string as ids are written."""
-    from _json import encode_basestring_ascii
-
-    return encode_basestring_ascii(value)
-
-
-def own_error(id: str, code: int, text: str) -> str:
-    """Write an error of our own to a backend."""
-    message = f"{TITLES[code]}: {text}" if text else TITLES[code]
-    return encode_failure(Failure(id, code, message)).decode()
-
-
-def token_of(params: object) -> bool:
-    """Return True where params hold a progress token."""
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    return isinstance(meta, dict) and type(meta.get("progressToken")) in (str, int, float)
-
-
-def without(text: str, name: str) -> str:
-    """Return an object's text without one of its members."""
-    from duet_rpc.protocol.envelope import split_object
-
-    members = split_object(text)[0]
-    kept = [f"{to_json(key).decode()}:{text[start:end]}"
-            for key, (_, start, end) in members.items() if key != name]  # fmt: skip
-    return "{" + ",".join(kept) + "}"
-
-
-def parameters(schema: dict[str, object]) -> list[tuple[str, dict[str, object], bool]]:
-    """List what a tool takes: name, schema, and whether it must be there."""
-    properties, required = schema.get("properties"), schema.get("required")
-    must = required if isinstance(required, list) else []
-    items = properties.items() if isinstance(properties, dict) else ()
-    return [
-        (str(name), each if isinstance(each, dict) else {}, name in must) for name, each in items
-    ]

@@ -42,6 +42,39 @@ class Timer:
         self.function = None
 
 
+class Alarm:
+    """A deadline that is moved often and seldom reached: it costs one timer, however often."""
+
+    __slots__ = ("_armed", "_function", "_loop", "when")
+
+    def __init__(self, loop: Loop, function: Callable[[], object]) -> None:
+        self._loop = loop
+        self._function = function
+        self._armed = False
+        self.when: float | None = None
+
+    def set(self, when: float) -> None:
+        """Ring at this time, and at no other."""
+        self.when = when
+        if not self._armed:
+            self._armed = True
+            self._loop.after(when - monotonic(), self._look)
+
+    def clear(self) -> None:
+        """Ring no more."""
+        self.when = None
+
+    def _look(self) -> None:
+        self._armed = False
+        if self.when is None:
+            return
+        if self.when > monotonic():
+            self.set(self.when)
+        else:
+            self.when = None
+            self._function()
+
+
 class Loop:
     """Waits, and calls whoever is concerned."""
 
@@ -172,7 +205,7 @@ class Outlet:
         self._loop = loop
         self._descriptor = descriptor
         self._pieces: list[bytes] = []
-        self._rest: memoryview | None = None  # what is being written
+        self._rest: bytes | memoryview | None = None  # what is being written
         self._marked = False
         self._waiting = False
         self.size = 0  # bytes not yet written
@@ -195,13 +228,14 @@ class Outlet:
         self._marked = False
         try:
             while self.size and not self.closed:
-                if self._rest is None:
+                rest = self._rest
+                if rest is None:
                     pieces = self._pieces
-                    self._rest = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+                    self._rest = rest = pieces[0] if len(pieces) == 1 else b"".join(pieces)
                     pieces.clear()
-                written = os.write(self._descriptor, self._rest)
+                written = os.write(self._descriptor, rest)
                 self.size -= written
-                self._rest = self._rest[written:] if written < len(self._rest) else None
+                self._rest = memoryview(rest)[written:] if written < len(rest) else None
         except BlockingIOError:
             if not self._waiting:
                 self._waiting = True

@@ -50,10 +50,17 @@ class Tools:
         self._known: dict[str, list[Tool]] = {}
         self._asking: dict[str, list[Tool]] = {}  # the pages so far
         self._waiting: list[Waiting] = []
+        self._missed: set[str] = set()  # whose tools were missing in the last list
+        self.on_news: Callable[[], object] = lambda: None
 
     def forget(self, name: str) -> None:
         """Ask again next time."""
         self._known.pop(name, None)
+
+    def retry(self, name: str) -> None:
+        """Ask a server that is ready at last, if a list went out without its tools."""
+        if name in self._missed:
+            self._ask(self._servers[name])
 
     def collect(self, seconds: float, done: Callable[[list[Tool], dict[str, str]], None]) -> None:
         """Hand over all tools, and why some servers' are missing."""
@@ -103,6 +110,9 @@ class Tools:
 
     def _answered(self, name: str) -> None:
         self._asking.pop(name, None)
+        if name in self._missed and name in self._known:
+            self._missed.discard(name)
+            self.on_news()
         for waiting in list(self._waiting):
             waiting.missing.discard(name)
             self._look(waiting)
@@ -121,6 +131,7 @@ class Tools:
             for name, backend in self._servers.items()
             if name not in self._known
         }
+        self._missed = set(absent)
         waiting.done(tools, absent)
 
 

@@ -1,0 +1,156 @@
+"""What the gateway answers itself: how its backends are, and the lists of all methods.
+
+A tool of an MCP server stands in the lists as a method of its own, under the name that
+it has here and with the parameters that its schema names.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from duet_rpc.methods.builtin import STRING, array, describe, discover, record
+from duet_rpc.methods.registry import Method, Mismatch, Param, json_type
+from duet_rpc.protocol.limits import RECEIVED_MAX
+from duet_rpc.protocol.messages import to_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from duet_rpc.gateway.backend import Backend
+    from duet_rpc.gateway.tools import Tool
+    from duet_rpc.methods.registry import Registry, Schema
+
+
+def status_of(backend: Backend) -> dict[str, object]:
+    """Say how a backend is."""
+    alive = backend.pid is not None
+    return {
+        "name": backend.name,
+        "state": backend.state,
+        "reason": backend.reason,
+        "pid": backend.pid,
+        "pending": len(backend.pending),
+        "restarts": backend.restarts,
+        "uptime": round(monotonic() - backend.started, 3) if alive else 0,
+        "dialect": backend.settings.dialect,
+        "framing": backend.settings.framing,
+    }
+
+
+def add_methods(
+    registry: Registry, backends: dict[str, Backend], pending_count: Callable[[], int]
+) -> None:
+    """Register `gateway/…`."""
+    names = list(backends)
+
+    def check(value: object) -> Backend:
+        if isinstance(value, str) and value in backends:
+            return backends[value]
+        received = value[:RECEIVED_MAX] if isinstance(value, str) else json_type(value)
+        raise Mismatch("the name of a backend", received, names)
+
+    def status() -> object:
+        entries = [status_of(each) for each in backends.values()]
+        return {"backends": entries, "pending": pending_count()}
+
+    def restart(backend: Backend) -> object:
+        backend.stop(backend.start)
+        return {"name": backend.name, "state": backend.state}
+
+    def stop(backend: Backend) -> object:
+        backend.stop()
+        return {"name": backend.name, "state": backend.state}
+
+    def log(backend: Backend) -> object:
+        return {"lines": list(backend.tail)}
+
+    state = record(name=STRING, state=STRING)
+    lines = record(lines=array(STRING))
+    everything = record(backends=array({"type": "object"}), pending={"type": "integer"})
+    which = {"backend": Param("string", {"type": "string", "enum": names}, check)}
+    for name, text, function, params, returns in (
+        ("status", "Say how the backends are.", status, {}, everything),
+        ("restart", "End a backend and start it again.", restart, which, state),
+        ("stop", "End a backend; the next request starts it again.", stop, which, state),
+        ("log", "Return the last lines of a backend's stderr.", log, which, lines),
+    ):
+        registry.add(
+            Method(
+                f"gateway/{name}", text, function, params=params, label="object", returns=returns
+            )
+        )
+
+
+# The lists.
+
+
+def list_tools(_registry: Registry, tools: list[Tool], absent: dict[str, str]) -> bytes:
+    """Merge the servers' tools, and say whose are missing."""
+    text = '{"tools":[' + ",".join(tool.text for tool in tools) + "]"
+    if absent:
+        meta = to_json({"duet-rpc/unavailable": absent}).decode()
+        text += f',"_meta":{meta}'
+    return (text + "}").encode()
+
+
+def list_methods(registry: Registry, tools: list[Tool], _absent: dict[str, str]) -> bytes:
+    """Answer listMethods."""
+    own = [{"name": each.name, "description": each.summary} for each in registry]
+    theirs = [{"name": each.name, "description": _summary(each)} for each in tools]
+    return to_json(own + theirs)
+
+
+def describe_methods(registry: Registry, tools: list[Tool], _absent: dict[str, str]) -> bytes:
+    """Answer describeMethods."""
+    described = [describe(each) for each in registry]
+    for tool in tools:
+        params = []
+        for name, schema, required in _parameters(tool):
+            label = schema.get("type")
+            text = f"{name}: {label if isinstance(label, str) else 'any'}"
+            params.append(text if required else text + " = ...")
+        described.append({"name": tool.name, "params": params, "returns": "object"})
+    return to_json(described)
+
+
+def discover_methods(registry: Registry, tools: list[Tool], _absent: dict[str, str]) -> bytes:
+    """Answer rpc.discover."""
+    document = discover(registry)
+    methods = document["methods"]
+    assert isinstance(methods, list)  # noqa: S101 - for the type checker
+    methods += [
+        {
+            "name": tool.name,
+            "summary": _summary(tool),
+            "description": tool.description,
+            "paramStructure": "by-name",
+            "params": [
+                {"name": name, "required": required, "schema": schema}
+                for name, schema, required in _parameters(tool)
+            ],
+            "result": {"name": "result", "schema": {"type": "object"}},
+        }
+        for tool in tools
+    ]
+    return to_json(document)
+
+
+LISTS = {
+    "tools/list": list_tools,
+    "listMethods": list_methods,
+    "describeMethods": describe_methods,
+    "rpc.discover": discover_methods,
+}
+
+
+def _summary(tool: Tool) -> str:
+    return tool.description.strip().partition("\n")[0]
+
+
+def _parameters(tool: Tool) -> Iterator[tuple[str, Schema, bool]]:
+    """Yield what a tool takes: name, schema, and whether it must be there."""
+    properties, required = tool.schema.get("properties"), tool.schema.get("required")
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        must = isinstance(required, list) and name in required
+        yield name, schema if isinstance(schema, dict) else {}, must

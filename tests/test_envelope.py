@@ -1,0 +1,191 @@
+"""Envelopes: what is inside a message keeps its text, and faults are those of the parser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duet_rpc.protocol.envelope import (
+    Envelope,
+    EnvelopeReader,
+    encode_request,
+    encode_result,
+    error_of,
+    id_in,
+    member,
+    one_line,
+    open_envelope,
+    replace,
+    split_array,
+    split_object,
+    without,
+)
+from duet_rpc.protocol.framing import CONTENT_LENGTH, LENGTH_PREFIXED, LINES, Framing
+from duet_rpc.protocol.messages import Failure, Request, Response, parse
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+TOP = st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error", "x"])
+MEMBERS = st.lists(st.tuples(TOP, st.sampled_from(["2.0", "a/b", 1, None, [], {}]) | JSON))
+SPACES = st.sampled_from(["", " ", "\n", "\t \r\n"])
+
+
+def write(members: list[tuple[str, Any]], space: str, ascii_only: bool) -> str:
+    pairs = [
+        f"{json.dumps(key)}{space}:{space}{json.dumps(value, ensure_ascii=ascii_only)}"
+        for key, value in members
+    ]
+    return space + "{" + space + f"{space},{space}".join(pairs) + space + "}" + space
+
+
+@given(MEMBERS, SPACES, st.booleans())
+def test_it_sees_what_the_parser_sees(
+    members: list[tuple[str, Any]], space: str, ascii_only: bool
+) -> None:
+    text = write(members, space, ascii_only)
+    try:
+        body = text.encode()
+    except UnicodeEncodeError:
+        return
+    same(body)
+    found, end = split_object(text.strip())
+    assert end == len(text.strip())
+    assert {name: value for name, (value, _, _) in found.items()} == json.loads(text)
+    for name, (value, start, stop) in found.items():
+        assert json.loads(text.strip()[start:stop]) == value
+        assert member(text.strip(), name) == text.strip()[start:stop]
+
+
+def same(body: bytes) -> None:
+    """Check that the two readers agree about a body."""
+    expected, found = parse(body), open_envelope(body)
+    if isinstance(expected, Failure):
+        assert isinstance(found, Failure)
+        assert (found.id, found.code, found.message) == (
+            expected.id, expected.code, expected.message,
+        )  # fmt: skip
+        return
+    assert isinstance(found, Envelope)
+    if isinstance(expected, Request):
+        assert (found.method, found.id) == (expected.method, expected.id)
+        assert found.value("params") == expected.params
+        assert found.params is None or json.loads(found.params) == expected.params
+    else:
+        assert isinstance(expected, Response)
+        assert found.method is None
+        assert found.id == expected.id
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_it_never_raises(body: bytes) -> None:
+    same(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"{}", b"[]", b'{"a"', b'{"a":', b'{"a":1', b'{"a":1,', b'{"a":1,}', b"{]}",
+        b'{"a":1}x', b'{"a" 1}', b'{a:1}', b'{"id":1,"id":2,"jsonrpc":"2.0","method":"m"}',
+        b'{"jsonrpc":"2.0","id":01,"method":"m","params":{}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":NaN}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":3}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{},"params":[]}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","result":1}',
+        b'{"jsonrpc":"2.0","id":1,"params":{}}',
+        b'{"jsonrpc":"2.0","id":{},"method":"m","params":{}}',
+        b'{"jsonrpc":"2.0","id":{},"result":1}', b'{"id":true,"error":1}',
+        b'{"jsonrpc":"1.0","id":1,"method":"m","params":{}}',
+        b'{"id":1,"method":"m","params":{}}', b'{"method":"m","jsonrpc":"2.0"}',
+        b'{"jsonrpc":"2.0","id":"\\u0061","method":"\\u006d","params":null}',
+        b'{"jsonrpc":"2.0","id":"\xc3\xa9","method":"m","params":null}',
+        b'{"jsonrpc":"2.0","id":-0,"method":"m"}', b'{"jsonrpc":"2.0","id":1e400,"method":"m"}',
+        b"\xff", b'{"a":' + b"[" * 100_000, b"\xef\xbb\xbf{}",
+    ],
+)  # fmt: skip
+def test_known_hard_ones(body: bytes) -> None:
+    same(body)
+
+
+def test_what_is_inside_keeps_its_text() -> None:
+    inside = '{"a":1.0,"b" : 123456789012345678901234567890,"c":"\\ud800","d":1e400}'
+    for text in (
+        f'{{"jsonrpc":"2.0","id":1,"method":"m","params":{inside}}}',
+        f'{{ "params" : {inside} , "x":1, "method":"m","jsonrpc":"2.0" }}',
+    ):
+        envelope = open_envelope(text.encode())
+        assert isinstance(envelope, Envelope)
+        assert envelope.params == inside
+    assert encode_request("m", inside, 7).endswith(f'"params":{inside}}}')
+    assert encode_result('"x"', inside) == f'{{"jsonrpc":"2.0","id":"x","result":{inside}}}'
+
+
+def test_members_are_replaced_taken_out_and_split() -> None:
+    text = '{ "a" : {"b":1.0, "c":[1.0 , 2]},"d":"\\u0061"}'
+    assert replace(text, ("a", "b"), '"x"') == '{ "a" : {"b":"x", "c":[1.0 , 2]},"d":"\\u0061"}'
+    assert member(text, "nothing") is None
+    assert list(split_array(member(member(text, "a") or "", "c") or "")) == ["1.0", "2"]
+    assert list(split_array("[ ]")) == []
+    assert without(text, "a") == '{"d":"\\u0061"}'
+    assert id_in(text, "d") == '"a"'
+    assert json.loads(one_line('{"a":\r\n"\\n"}')) == {"a": "\n"}
+    assert "\n" not in one_line("[\n1\n]")
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        ('{"result":1}', None),
+        ('{"result":1,"error":null}', None),
+        ('{"error":{"code":1,"message":"m"}}', '{"code":1,"message":"m"}'),
+        ('{"error":{"message":"m","x":1,"data":1.0,"code":1}}',
+         '{"code":1,"message":"m","data":1.0}'),
+        ('{"error":"text"}', ""), ('{"error":{"code":1.5,"message":"m"}}', ""),
+        ('{"error":{"code":1}}', ""), ('{"error":{"code":true,"message":"m"}}', ""),
+    ],
+)  # fmt: skip
+def test_errors_have_no_further_member(response: str, error: str | None) -> None:
+    envelope = open_envelope(response.encode())
+    assert isinstance(envelope, Envelope)
+    assert error_of(envelope) == error
+
+
+@given(st.data())
+def test_the_reader_gives_the_same_however_the_bytes_are_cut(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(["content-length", "lines", "length-prefixed"]))
+    framing: Framing = {"content-length": CONTENT_LENGTH, "lines": LINES,
+                        "length-prefixed": LENGTH_PREFIXED}[name]  # fmt: skip
+    good = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":1.0}}'
+    bodies = data.draw(st.lists(st.sampled_from([good, b"{nonsense", b'{"result":1}']), max_size=6))
+    stream = b"".join(map(framing.encode, bodies))
+    whole = read(framing, [framing.encode(body) for body in bodies])
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
+    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)]) if a < b]
+    assert read(framing, pieces) == whole
+    assert whole.count(("m", "1", '{"x":1.0}')) == bodies.count(good)
+
+
+def read(framing: Framing, pieces: list[bytes]) -> list[object]:
+    """Read as the gateway does."""
+    reader, found = EnvelopeReader(framing), list[object]()
+    for piece in pieces:
+        reader.feed(piece)
+        while True:
+            message = reader.next()
+            if message is None:
+                break
+            if isinstance(message, Failure):
+                found.append(message.code)
+            else:
+                found.append((message.method, message.id, message.params))
+            if not reader.more:
+                break
+    return found

@@ -1,0 +1,124 @@
+"""The gateway for people: `call` through it, `--check`, `config`, the doctor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.gateway import BACKEND, backend, write_config
+from tests.terminal import Person, environment, say
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "home").mkdir()
+    started = {"a": "a.pid", "b": "b.pid"}
+    one = {name: backend(f"pid-file={tmp_path / file}") for name, file in started.items()}
+    mcp = {"command": [*BACKEND, "lines", "mcp", f"pid-file={tmp_path / 'm.pid'}"]}
+    config = write_config(tmp_path / "c.toml", {**one, "m": {**mcp, "dialect": "mcp"}})
+    return environment(tmp_path / "home", DUET_RPC_CONFIG=str(config))
+
+
+def test_a_call_starts_the_one_backend_that_it_needs(env: dict[str, str], tmp_path: Path) -> None:
+    code, out, err = say(["call", "a/echo", "x=1.5", "y=text"], env)
+    assert (code, json.loads(out), err) == (0, {"x": 1.5, "y": "text"}, "")
+    assert [path.name for path in tmp_path.glob("*.pid")] == ["a.pid"]
+
+
+def test_a_tool_is_called_by_its_name(env: dict[str, str], tmp_path: Path) -> None:
+    code, out, err = say(["call", "m__add", "x=1"], env)
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"name": "add", "arguments": {"x": 1}}
+    assert [path.name for path in tmp_path.glob("*.pid")] == ["m.pid"]
+    assert "m__tool0" in say(["call", "tools/list"], env)[1]
+    assert json.loads(say(["call", "gateway/status"], env)[1])["pending"] == 0
+
+
+def test_errors_of_backends_are_for_people(env: dict[str, str]) -> None:
+    code, out, err = say(["call", "a/die", "code=7"], env)
+    assert (code, out) == (1, "")
+    assert "Request failed: backend a ended with exit code 7 (-32803)" in err
+    assert '"stderr": "last words"' in err
+    code, _, err = say(["call", "a/nonsense"], env)
+    assert (code, "Method not found (-32601)" in err) == (1, True)
+    code, _, err = say(["call", "c/nonsense"], env)
+    assert (code, "Method not found: c/nonsense (-32601)" in err) == (1, True)
+
+
+def test_a_server_that_asks_is_not_left_waiting(env: dict[str, str]) -> None:
+    code, out, _ = say(["call", "a/ask", '{"id": 1, "method": "window/show"}'], env)
+    assert code == 0
+    assert json.loads(out)["error"]["code"] == -32601
+
+
+def test_progress_of_a_tool_is_a_bar(env: dict[str, str]) -> None:
+    with Person(["call", "m/progress"], env) as person:
+        person.see("[1] m")
+        assert person.leave() == 0
+
+
+def test_methods_of_our_own_may_look_like_a_backends(env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("from duet_rpc import method\n@method\ndef x__y() -> int: return 5\n")
+    assert say(["call", "--methods", str(file), "x__y"], env)[:2] == (0, "5\n")
+
+
+def test_check_shows_how_each_backend_is(env: dict[str, str]) -> None:
+    code, out, err = say(["gateway", "--check"], env)
+    assert (code, err) == (0, "")
+    rows = out.splitlines()
+    assert rows[0].startswith("✓ a  plain, content-length")
+    assert rows[0].endswith("answers")
+    assert rows[2].endswith("hostile 1.0, MCP 2025-11-25, 1 tools and more")
+
+
+def test_check_names_what_is_not_well(env: dict[str, str]) -> None:
+    one: dict[str, dict[str, object]] = {
+        "dead": backend("die-at-once=4"),
+        "missing": {"command": ["/no/such/program"], "dialect": "mcp"},
+        "refusing": backend("mcp", "refuse-handshake", framing="lines", dialect="mcp"),
+        "language-server": backend(dialect="lsp"),
+    }
+    write_config(Path(env["DUET_RPC_CONFIG"]), one)
+    code, out, _ = say(["gateway", "--check"], env)
+    assert code == 1
+    lines = out.splitlines()
+    assert lines[0].startswith("✗ dead ")
+    assert "ended with exit code 4" in lines[0]
+    assert lines[1].strip() == "not today"
+    assert "/no/such/program can't be started: No such file or directory" in lines[2]
+    assert "it refused the handshake" in out
+    assert any(line.startswith("✓ language-server") for line in lines)
+    assert say(["gateway", "--check"], {**env, "LANG": "C", "PYTHONIOENCODING": "ascii"})[0] == 1
+
+
+def test_check_goes_with_the_gateway_only(env: dict[str, str]) -> None:
+    code, out, err = say(["rpc", "--check"], env)
+    assert (code, out) == (2, "")
+    assert "--check goes with gateway only" in err
+    assert say(["gateway", "--methods", "x"], env)[0] == 2
+
+
+def test_the_doctor_looks_at_what_backends_would_run(env: dict[str, str]) -> None:
+    one: dict[str, dict[str, object]] = {
+        "good": {"command": ["sh"]},
+        "missing": {"command": ["no-such-program"]},
+        "lost": {"command": ["sh"], "cwd": "/no/where"},
+    }
+    write_config(Path(env["DUET_RPC_CONFIG"]), one)
+    code, out, _ = say(["doctor", "--json"], env)
+    checks = {each["name"]: each for each in json.loads(out)["checks"]}
+    assert code == 1
+    assert checks["backend good"]["status"] == "ok"
+    assert checks["backend missing"]["detail"] == "no-such-program is not on PATH"
+    assert checks["backend missing"]["fix"]
+    assert "working directory is not there: /no/where" in checks["backend lost"]["detail"]
+
+
+def test_at_a_terminal_it_says_what_it_waits_for(env: dict[str, str]) -> None:
+    with Person(["gateway"], env) as person:
+        person.see("duet-rpc gateway: waiting for JSON-RPC requests")
+        person.type("\x04")
+        assert person.leave() == 0

@@ -4,11 +4,13 @@ PYTHON ?= python3
 # Every Emacs to test with, as a list of commands.
 EMACSEN ?= emacs
 export EMACSEN
+# How often the bench measures each program.
+ROUNDS ?= 20
 
 BIN := .venv/bin
 SOURCES := $(shell find duet_rpc -name '*.py') elisp/duet-rpc.el pyproject.toml
 
-.PHONY: help run test fuzz lint pyz bench screenshot clean
+.PHONY: help run test fuzz conformance lint pyz bench screenshot clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -17,7 +19,7 @@ help: ## list the targets
 run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
 	@$(BIN)/python examples/six_calls.py dist/duet-rpc.pyz
 
-test: dist/duet-rpc.pyz build/tools ## set up, then run all tests
+test: dist/duet-rpc.pyz build/tools build/mcp/ready ## set up, then run all tests
 	$(BIN)/python -m pytest
 
 SECONDS ?= 60
@@ -29,6 +31,9 @@ fuzz: .venv/ready ## let atheris look for input that breaks a decoder, for SECON
 	  $(BIN)/python -m tests.fuzz.decoders -max_total_time=$(SECONDS) -max_len=2000 \
 	    -artifact_prefix=build/fuzz/ build/fuzz
 
+conformance: dist/duet-rpc.pyz build/tools ## the official suite of MCP, and what of it can't apply
+	$(BIN)/python -m tests.conformance
+
 lint: .venv/ready build/tools ## ruff, mypy, and for the elisp byte-compiler, checkdoc, package-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -37,8 +42,8 @@ lint: .venv/ready build/tools ## ruff, mypy, and for the elisp byte-compiler, ch
 
 pyz: dist/duet-rpc.pyz ## build dist/duet-rpc.pyz and dist/duet-rpc.el
 
-bench: dist/duet-rpc.pyz ## measure, beside the leanest loop that Python can do
-	$(BIN)/python -m bench
+bench: dist/duet-rpc.pyz ## measure, beside peers and limits (ROUNDS=5: quick; FULL=1: all)
+	$(BIN)/python -m bench --rounds $(ROUNDS) $(if $(FULL),--full)
 
 screenshot: dist/duet-rpc.pyz ## take the picture of Emacs that this README shows
 	tests/elisp/screenshot.sh elisp/duet-rpc-call.png
@@ -62,7 +67,16 @@ dist/duet-rpc.pyz: .venv/ready $(SOURCES)
 	  --config-settings editable_mode=compat --editable '.[dev]'
 	@touch $@
 
-# What the tests need beside Python: Emacs, and Node.js for a client that others wrote.
+# A client that others wrote, apart from everything that duet-rpc is made with.
+build/mcp/ready: tests/clients/requirements.txt
+	@for python in $(PYTHON) python3.13 python3.12 python3.11 python3.10; do \
+	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || continue; \
+	  rm -rf build/mcp && $$python -m venv build/mcp && build/mcp/bin/pip install --quiet \
+	    --disable-pip-version-check -r $< && touch $@; exit; \
+	done; \
+	echo "NO PYTHON 3.10 OR LATER FOUND. THE TESTS WITH THE PYTHON CLIENT OF MCP ARE SKIPPED." >&2
+
+# What the tests need beside Python: Emacs, and Node.js for clients that others wrote.
 build/tools: tests/clients/package.json
 	@mkdir -p build
 	@need=; for e in $(EMACSEN); do command -v $$e > /dev/null || need="$$need emacs-nox"; done; \

@@ -1,162 +1,88 @@
-"""Print how dist/duet-rpc.pyz compares with the leanest loop that Python can do.
+"""Measure dist/duet-rpc.pyz beside its peers: `make bench`, or `make bench ROUNDS=5`.
 
-Milliseconds depend on the machine and on what else it does; ratios within one run hold.
-So every program takes its turn in every round, and what counts is the median of ratios.
+Every program takes its turn in every round, in another order each time, so that a busy
+machine is unfair to none. Results go to the terminal, to build/bench/results.json and
+into the picture of the README.
+
+To add a program or a kind of work, add a line to the tables in `programs`, `sessions` and
+`rows`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
-import shutil
-import statistics
-import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
 
-TOP = Path(__file__).resolve().parent.parent
-LEAN = [sys.executable, "-I", "-S", str(TOP / "bench" / "lean.py")]
-DUET = [sys.executable, str(TOP / "dist" / "duet-rpc.pyz"), "rpc"]
-BODY = b'{"jsonrpc":"2.0","id":1,"method":"version"}'
-FRAME = b"Content-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
-ROUNDS = 40
-TRIPS = 2000
+from bench.emacs import from_emacs
+from bench.install import BUILD, TOP, install
+from bench.picture import draw
+from bench.programs import DUET, Program, duet, programs
+from bench.report import as_json, print_emacs, print_rows, print_table
+from bench.requests import request
+from bench.rows import Samples
+from bench.scaling import tables
+from bench.server import Server
+from bench.sessions import SESSIONS, growth
 
+ROUNDS = 20
 
-class Peer:
-    """One program under test."""
-
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.into, self.out = self.process.stdin.fileno(), self.process.stdout.fileno()
-
-    def trip(self) -> int:
-        """Make one call; return the size of the reply."""
-        os.write(self.into, FRAME)
-        return len(os.read(self.out, 65536))
-
-    def burst(self, count: int) -> None:
-        """Send many requests at once and read all replies."""
-        size = self.trip()
-        os.write(self.into, FRAME * count)
-        left = size * count
-        while left > 0:
-            left -= len(os.read(self.out, 1 << 20))
-
-    def leave(self) -> None:
-        """End the input and wait for the end."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def measure(command: list[str]) -> dict[str, float]:
-    """Take all measurements of one program once, in microseconds."""
-    clock = time.perf_counter
-    start = clock()
-    peer = Peer(command)
-    peer.trip()
-    first = clock()
-    time.sleep(0.5)  # what a program does when its client falls silent is not measured
-    trips = []
-    for _ in range(TRIPS):
-        before = clock()
-        peer.trip()
-        trips.append(clock() - before)
-    before = clock()
-    peer.burst(1000)
-    burst = (clock() - before) / 1000
-    before = clock()
-    peer.leave()
-    return {
-        "spawn to first reply": (first - start) * 1e6,
-        "round trip": statistics.median(trips) * 1e6,
-        "burst, a request": burst * 1e6,
-        "end of input to gone": (clock() - before) * 1e6,
-    }
-
-
-def first_reply(command: list[str]) -> float:
-    """Measure the start alone, in microseconds."""
-    start = time.perf_counter()
-    peer = Peer(command)
-    peer.trip()
-    took = time.perf_counter() - start
-    peer.leave()
-    return took * 1e6
-
-
-def many_methods() -> None:
-    """Print what fifty files of the user's methods cost the first reply."""
-    with tempfile.TemporaryDirectory() as folder:
-        flags = []
-        for number in range(50):
-            path = Path(folder, f"methods_{number}.py")
-            path.write_text(
-                "from duet_rpc import method\n\n"
-                f"@method\ndef method_{number}(text: str) -> str:\n    return text\n"
-            )
-            flags += ["--methods", str(path)]
-        ratios = [first_reply([*DUET, *flags]) / first_reply(DUET) for _ in range(ROUNDS)]
-    ratios.sort()
-    low, high = ratios[ROUNDS // 10], ratios[-1 - ROUNDS // 10]
-    ratio = statistics.median(ratios)
-    print(
-        f"first reply with 50 files of methods, against none: {ratio:.2f} ({low:.2f} to {high:.2f})"
-    )
-
-
-def from_emacs() -> None:
-    """Print what 1,000 synchronous calls take from each Emacs in EMACSEN."""
-    environ = {
-        **os.environ,
-        "DUET_RPC_EL": str(TOP / "elisp" / "duet-rpc.el"),
-        "DUET_RPC_PYZ": DUET[1],
-        "DUET_RPC_LEAN": LEAN[-1],
-    }
-    for emacs in os.environ.get("EMACSEN", "emacs").split():
-        if shutil.which(emacs):
-            script = str(TOP / "bench" / "emacs.el")
-            done = subprocess.run(
-                [emacs, "-Q", "--batch", "-l", script],
-                env=environ,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                check=True,
-            )
-            found = json.loads(done.stdout)
-            print(
-                f"{found['calls']} calls from Emacs {found['emacs']}: {found['ours']:.0f} ms; "
-                f"jsonrpc.el to the lean loop: {found['lean']:.0f} ms; ratio {found['ratio']:.2f} "
-                f"({found['low']:.2f} to {found['high']:.2f})"
-            )
+PARTS = {"talk": 1.0, "big": 0.5, "idle": 0.1}
+"""How many of the rounds each session is part of: those that sleep are fewer."""
 
 
 def main() -> None:
-    """Measure and print."""
-    Peer(DUET).leave()  # the first start unpacks
-    lean, duet = [], []
-    for _ in range(ROUNDS):
-        lean.append(measure(LEAN))
-        duet.append(measure(DUET))
-    print(
-        f"{'median of ' + str(ROUNDS):24}{'lean loop, µs':>14}{'duet-rpc, µs':>14}  ratio (spread)"
-    )
-    for what in lean[0]:
-        ratios = sorted(d[what] / base[what] for d, base in zip(duet, lean))
-        low, high = ratios[ROUNDS // 10], ratios[-1 - ROUNDS // 10]
-        a = statistics.median(each[what] for each in lean)
-        b = statistics.median(each[what] for each in duet)
-        ratio = statistics.median(ratios)
-        print(f"{what:24}{a:14.1f}{b:14.1f}  {ratio:5.2f} ({low:.2f} to {high:.2f})")
-    many_methods()
-    from_emacs()
+    """Measure, print, write."""
+    options = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    options.add_argument("--rounds", type=int, default=ROUNDS)
+    options.add_argument("--rows", action="store_true", help="the main table alone")
+    options.add_argument("--full", action="store_true", help="take the time that it takes")
+    chosen = options.parse_args()
+    install()
+    those = programs()
+    for program in those:  # the first start unpacks, compiles, fills the disk's cache
+        with Server(program) as server:
+            server.call(request())
+    samples: Samples = {}
+    for session, part in PARTS.items():
+        rounds = max(3, round(chosen.rounds * part))
+        for number in range(rounds):
+            tell(f"{session}, round {number + 1} of {rounds}")
+            take_turns(those, session, number, samples)
+    tell("growth")
+    grown = growth(Program(DUET, duet()), 1_000_000 if chosen.full else 100_000)
+    samples["growth"] = {DUET: [] if grown is None else [grown]}
+    tell("")
+    print_rows(samples, [program.name for program in those])
+    picture = BUILD / "results.svg"
+    if chosen.rounds >= ROUNDS:  # a quick run is no ground to change what the README shows
+        picture = TOP / "bench" / "results.svg"
+    draw(samples, picture)
+    grows = [] if chosen.rows else tables(max(3, chosen.rounds // 4), chosen.full)
+    for table in grows:
+        print_table(table)
+    emacs = [] if chosen.rows else from_emacs()
+    for found in emacs:
+        print_emacs(found)
+    results = as_json(samples, grows, emacs, chosen.rounds)
+    (BUILD / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    print(f"\nwritten: build/bench/results.json and {picture.relative_to(TOP)}")
+
+
+def take_turns(those: list[Program], session: str, number: int, samples: Samples) -> None:
+    """Let every program do one session."""
+    first = number % len(those)
+    for program in those[first:] + those[:first]:
+        if session in program.sessions:
+            for key, value in SESSIONS[session](program).items():
+                if value is not None:
+                    samples.setdefault(key, {}).setdefault(program.name, []).append(value)
+
+
+def tell(what: str) -> None:
+    """Show on a terminal what is going on."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)
 
 
 main()

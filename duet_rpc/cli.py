@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from duet_rpc.config import Config
+    from duet_rpc.log import Log
     from duet_rpc.server.daemon import Daemon, Face
 
 COMMANDS = {
     "rpc": "serve JSON-RPC 2.0 on stdin and stdout; this is what Emacs starts",
     "mcp": "serve the methods as tools to an AI client, by the Model Context Protocol",
+    "gateway": "serve as rpc does, with the configuration's [backends] behind it",
     "call METHOD [ARG]...": "call a method; ARG: name=value, one JSON text, or - for stdin",
     "console": "call methods at a prompt",
     "doctor": "look for what is wrong, and say how to mend it",
@@ -36,6 +38,7 @@ OPTIONS = {
     "--log-level LEVEL": "debug, info, warn or error",
     "--framing FRAMING": "rpc: content-length (the default), length-prefixed, lines or auto",
     "--batch": "rpc: take arrays of requests, as JSON-RPC 2.0 has them",
+    "--check": "gateway: start each backend, say how it is, and stop",
     "--no-color": "no colour in what a terminal shows",
     "--json": "doctor: write for programs",
     "--yes": "trust: do not ask",
@@ -51,6 +54,7 @@ VARIABLES = {
 
 SWITCHES = {
     "--batch": "batch",
+    "--check": "check",
     "--no-color": "no_color",
     "--json": "json",
     "--yes": "yes",
@@ -84,6 +88,7 @@ class Words:
         self.yes = False
         self.framing: str | None = None
         self.batch = False
+        self.check = False
         self.methods: list[str] = []
         self.help = False
         self.arguments: list[str] = []  # of `call`
@@ -99,6 +104,8 @@ class Words:
             raise UsageError("--json goes with doctor only")
         if self.yes and self.command != "trust":
             raise UsageError("--yes goes with trust only")
+        if self.check and self.command != "gateway":
+            raise UsageError("--check goes with gateway only")
         if (self.framing or self.batch) and self.command != "rpc":
             raise UsageError("--framing and --batch go with rpc only")
         if self.methods and self.command not in (None, "rpc", "mcp", "call", "console", "doctor"):
@@ -176,7 +183,9 @@ def main() -> NoReturn:
         code = 0
         if words.command in ("rpc", "mcp") and not words.help:
             run_server(words)
-        elif words.command in ("call", "console", "doctor") and not words.help:
+        elif words.command == "gateway" and not words.check and not words.help:
+            run_gateway(words)
+        elif words.command in ("call", "console", "doctor", "gateway") and not words.help:
             code = run_for_people(words)
         elif words.command in ("config", "trust", "untrust") and not words.help:
             code = run_settings(words)
@@ -202,25 +211,13 @@ def main() -> NoReturn:
 
 def run_server(words: Words) -> None:
     """Serve on stdin and stdout; does not return unless the configuration is wrong."""
-    from _signal import SIGHUP, SIGINT, SIGTERM, signal
+    descriptors = take_over()
 
-    from duet_rpc.server.stdio import claim
-
-    for number in (SIGHUP, SIGINT, SIGTERM):
-        # Until the daemon is there to take signals nothing has been read: it just leaves.
-        signal(number, lambda *_: os._exit(0))
-    descriptors = claim()
-
-    from duet_rpc.log import Log
     from duet_rpc.protocol.framing import FRAMINGS
     from duet_rpc.server.daemon import serve
 
     config = load_config()
-    level = words.log_level or config.log_level or "info"
-    color = not words.no_color and config.color and not os.environ.get("NO_COLOR") and os.isatty(2)
-    log = Log(level, os.environ.get("DUET_RPC_LOG"), color)
-    for warning in config.warnings:
-        log.warn(warning)
+    log = open_log(words, config)
     serve(
         descriptors,
         log,
@@ -245,13 +242,52 @@ def find_face(command: str | None) -> Callable[[Daemon], Face]:
     return RpcFace
 
 
+def run_gateway(words: Words) -> None:
+    """Serve on stdin and stdout, with other servers behind; does not return either."""
+    descriptors = take_over()
+
+    from duet_rpc.gateway.gateway import serve
+
+    config = load_config()
+    serve(descriptors, open_log(words, config), config.backends.values())
+
+
+def take_over() -> tuple[int, int]:
+    """Take signals and descriptors 0 and 1, before anything else is imported."""
+    from _signal import SIGHUP, SIGINT, SIGTERM, signal
+
+    from duet_rpc.server.stdio import claim
+
+    for number in (SIGHUP, SIGINT, SIGTERM):
+        # Until the server is there to take signals nothing has been read: it just leaves.
+        signal(number, lambda *_: os._exit(0))
+    return claim()
+
+
+def open_log(words: Words, config: Config) -> Log:
+    """Make the log of a server, with what is to be said of the configuration in it."""
+    from duet_rpc.log import Log
+
+    level = words.log_level or config.log_level or "info"
+    color = not words.no_color and config.color and not os.environ.get("NO_COLOR") and os.isatty(2)
+    log = Log(level, os.environ.get("DUET_RPC_LOG"), color)
+    for warning in config.warnings:
+        log.warn(warning)
+    return log
+
+
 def run_for_people(words: Words) -> int:
     """Run what talks to a daemon of its own, and to a person."""
     if words.command == "doctor":
         from duet_rpc.terminal.doctor import doctor
 
         return doctor(daemon_flags(words, words.log_level or "warn"), words.json, words.no_color)
-    flags = daemon_flags(words, words.log_level or load_config().log_level or "warn")
+    config = load_config()
+    flags = daemon_flags(words, words.log_level or config.log_level or "warn")
+    if words.command == "gateway":
+        from duet_rpc.terminal.check import check
+
+        return check(config, flags, words.no_color)
     if words.command == "console":
         from duet_rpc.terminal.console import console
 
@@ -259,10 +295,18 @@ def run_for_people(words: Words) -> int:
     from duet_rpc.terminal.arguments import ArgumentError
     from duet_rpc.terminal.call import call
 
+    command = "gateway" if is_for_gateway(words.arguments[0], config) else "rpc"
     try:
-        return call(words.arguments, flags, words.no_color)
+        return call(words.arguments, flags, words.no_color, command)
     except ArgumentError as error:
         raise UsageError(str(error)) from None
+
+
+def is_for_gateway(method: str, config: Config) -> bool:
+    """Tell a method of the gateway, or of what is behind it, by its name."""
+    if method.startswith(("gateway/", "tools/")):
+        return True
+    return method.split("/")[0].split("__")[0] in config.backends and method not in config.backends
 
 
 def daemon_flags(words: Words, level: str) -> list[str]:
@@ -273,9 +317,13 @@ def daemon_flags(words: Words, level: str) -> list[str]:
 
 def run_settings(words: Words) -> int:
     """Run what shows or changes the settings."""
-    from duet_rpc.config import PROJECT_FILE, ConfigError, find_project_file
-    from duet_rpc.trust import trust, untrust
+    from io import TextIOWrapper
 
+    from duet_rpc.config import PROJECT_FILE, ConfigError, find_project_file
+    from duet_rpc.trust import NoRecord, trust, untrust
+
+    if isinstance(sys.stdout, TextIOWrapper):  # paths may hold what it has no place for
+        sys.stdout.reconfigure(errors="backslashreplace")
     if words.command == "config":
         show_config(words)
         return 0
@@ -283,17 +331,22 @@ def run_settings(words: Words) -> int:
     if path is None:
         print(f"duet-rpc: no {PROJECT_FILE} here or in a folder above", file=sys.stderr)
         return 1
-    if words.command == "untrust":
-        return untrust(path, os.environ)
     try:
+        if words.command == "untrust":
+            return untrust(path, os.environ)
         return trust(path, words.yes, os.environ)
     except ConfigError as error:
         print(f"duet-rpc: {error}", file=sys.stderr)
         return 2
+    except NoRecord as error:
+        print(f"duet-rpc: nothing has changed: {error}", file=sys.stderr)
+        return 1
 
 
 def show_config(words: Words) -> None:
     """Print each setting with its value and its origin."""
+    from duet_rpc.log import MESSAGE_MAX, escape
+
     config = load_config()
     sink = os.environ.get("DUET_RPC_LOG")
     level = words.log_level or config.log_level or "info for rpc, warn for the rest"
@@ -305,8 +358,10 @@ def show_config(words: Words) -> None:
         ("methods.load", ", ".join(config.methods) or "nothing", ""),
         ("methods folder", config.methods_folder or "none", ""),
     ]
+    rows += [(f"backends.{name}", str(each), "") for name, each in config.backends.items()]
     for key, value, origin in rows:
-        print(f"{key:<15} {value}  ({origin or config.origins.get(key, 'default')})")
+        origin = origin or config.origins.get(key, "default")
+        print(escape(f"{key:<15} {value}  ({origin})", MESSAGE_MAX))
     for warning in config.warnings:
         print(f"! {warning}")
 

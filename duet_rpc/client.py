@@ -17,7 +17,7 @@ from select import POLLIN, POLLOUT, poll
 from time import monotonic
 
 from duet_rpc.log import escape
-from duet_rpc.protocol.errors import OVERSIZE, Fault, RpcError
+from duet_rpc.protocol.errors import METHOD_NOT_FOUND, OVERSIZE, TITLES, Fault, RpcError
 from duet_rpc.protocol.framing import ContentLengthDecoder, encode_content_length
 from duet_rpc.protocol.limits import BODY_MAX, GRACE
 from duet_rpc.protocol.messages import to_json
@@ -68,7 +68,7 @@ def archive() -> str | None:
     return None if path is None else os.path.abspath(path)
 
 
-def daemon_command(flags: Sequence[str] = ()) -> list[str]:
+def daemon_command(flags: Sequence[str] = (), command: str = "rpc") -> list[str]:
     """Return the words that start a daemon: this same program, under this same Python."""
     main = sys.modules["__main__"]
     program = archive()
@@ -76,7 +76,7 @@ def daemon_command(flags: Sequence[str] = ()) -> list[str]:
         # The installed command. `-m` would look for modules in the working directory.
         program = os.path.abspath(str(main.__file__))
     words = ["-m", "duet_rpc"] if program is None else [program]
-    return [sys.executable, *words, "rpc", *flags]
+    return [sys.executable, *words, command, *flags]
 
 
 class Client:
@@ -256,6 +256,9 @@ class Client:
         if isinstance(message, dict):
             method, error = message.get("method"), message.get("error")
             if isinstance(method, str):
+                if "id" in message:  # a server behind a gateway asks: nobody is left waiting
+                    error = {"code": METHOD_NOT_FOUND, "message": TITLES[METHOD_NOT_FOUND]}
+                    self._post({"jsonrpc": "2.0", "id": message["id"], "error": error})
                 return Notification(method, message.get("params"))
             if "result" in message:
                 return Reply(message.get("id"), message["result"], None)

@@ -15,34 +15,60 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def record_path(environ: Mapping[str, str]) -> str:
-    """Return where the record is kept."""
-    home = environ.get("HOME") or "/"
-    base = environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
-    return os.path.join(base, "duet-rpc", "trusted")
+SHOWN_MAX = 4000  # characters of one command
+
+
+class NoRecord(Exception):
+    """The record can't be written; the text says why and what to do."""
+
+
+def record_path(environ: Mapping[str, str]) -> str | None:
+    """Return where the record is kept; None without a home directory to keep it in."""
+    from duet_rpc.config import xdg_folder
+
+    base = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
+    return base and os.path.join(base, "duet-rpc", "trusted")
+
+
+def _name(path: str) -> str:
+    """Name a file by its real folder, in one line.
+
+    Not by what a link leads to: the file names others beside it, and those are not beside
+    the link.
+    """
+    folder, file = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), file).replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def _entry(path: str, text: str) -> str:
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"{digest} {os.path.realpath(path)}"
+    return f"{digest} {_name(path)}"
 
 
 def _read(environ: Mapping[str, str]) -> list[str]:
+    path = record_path(environ)
     try:
-        with open(record_path(environ), encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().splitlines()
+        with open(path or "", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            return file.read().split("\n")[:-1]
     except OSError:
         return []
 
 
 def _write(lines: list[str], environ: Mapping[str, str]) -> None:
     path = record_path(environ)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    if path is None:
+        raise NoRecord("there is no home directory to keep the record in: set HOME")
     fresh = f"{path}.{os.getpid()}"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.writelines(f"{line}\n" for line in lines)
-    os.replace(fresh, path)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(
+            descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="\n"
+        ) as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(fresh, path)
+    except OSError as error:
+        raise NoRecord(f"{path} can't be written: {error.strerror}") from None
 
 
 def is_trusted(path: str, text: str, environ: Mapping[str, str]) -> bool:
@@ -53,7 +79,7 @@ def is_trusted(path: str, text: str, environ: Mapping[str, str]) -> bool:
 def forget(path: str, environ: Mapping[str, str]) -> bool:
     """Withdraw the trust in a file; True where there was any."""
     lines = _read(environ)
-    suffix = f" {os.path.realpath(path)}"
+    suffix = f" {_name(path)}"
     left = [line for line in lines if not line.endswith(suffix)]
     if left != lines:
         _write(left, environ)
@@ -71,17 +97,20 @@ def remember(path: str, text: str, environ: Mapping[str, str]) -> None:
 
 def trust(path: str, yes: bool, environ: Mapping[str, str]) -> int:
     """Show what a project's file would run, ask, and record the answer."""
-    from duet_rpc.config import RUNS_CODE, read, resolve
+    from duet_rpc.config import read, read_backends, resolve
+    from duet_rpc.log import escape
 
     text, tables = read(path)
-    print(f"{path} would run, whenever duet-rpc starts in its folder:")
+    print(f"{escape(path, SHOWN_MAX)} would run, whenever duet-rpc starts in its folder:")
     named = False
-    for section in sorted(RUNS_CODE):
-        table = tables.get(section)
-        sources = table.get("load") if isinstance(table, dict) else None
-        for source in sources if isinstance(sources, list) else ():
-            print(f"  {resolve(str(source), path)}")
-            named = True
+    methods, backends = tables.get("methods"), tables.get("backends")
+    sources = methods.get("load") if isinstance(methods, dict) else None
+    for source in sources if isinstance(sources, list) else ():
+        print(f"  {escape(resolve(str(source), path), SHOWN_MAX)}")
+        named = True
+    for backend in read_backends(path, text, backends) if isinstance(backends, dict) else ():
+        print(f"  {escape(str(backend), SHOWN_MAX)}  (backend {backend.name})")
+        named = True
     if not named:
         print("  nothing")
     if is_trusted(path, text, environ):
@@ -105,6 +134,8 @@ def trust(path: str, yes: bool, environ: Mapping[str, str]) -> int:
 
 def untrust(path: str, environ: Mapping[str, str]) -> int:
     """Withdraw the trust in a project's file."""
+    from duet_rpc.log import escape
+
     there = forget(path, environ)
-    print(f"{path} is {'no longer' if there else 'not'} trusted.")
+    print(f"{escape(path, SHOWN_MAX)} is {'no longer' if there else 'not'} trusted.")
     return 0

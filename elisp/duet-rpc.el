@@ -51,8 +51,9 @@
 (defcustom duet-rpc-program nil
   "The program to run.
 If nil, it is `duet-rpc.pyz' beside this library, or else `duet-rpc'
-on variable `exec-path'.  A string names a file.  A list of strings is
-a whole command, run as it is."
+on variable `exec-path'.  A string names a file, or a command on
+variable `exec-path'.  A list of strings is a whole command, run as it
+is, without `duet-rpc-arguments'."
   :type '(choice (const :tag "Look for it" nil)
                  (file :tag "File")
                  (repeat :tag "Whole command" string)))
@@ -146,7 +147,7 @@ cancels the call on the server too.
 
 A failure signals `duet-rpc-error' with the data (TEXT CODE DATA); a
 timeout signals its child `duet-rpc-timeout'."
-  (duet-rpc--request method params :timeout timeout))
+  (duet-rpc--request (duet-rpc--live-server) method params :timeout timeout))
 
 ;;;###autoload
 (cl-defun duet-rpc-async-request (method params &key success-fn error-fn
@@ -209,36 +210,30 @@ There is no need to: every call does it."
       (if (memq (duet-rpc--server-state server) '(starting ready))
           (message "duet-rpc runs already; M-x duet-rpc-restart starts it anew")
         (setf (duet-rpc--server-deaths server) 0)
-        (duet-rpc--launch server)))))
+        (duet-rpc--launch server)
+        (when (called-interactively-p 'any)
+          (message "duet-rpc is starting; M-x duet-rpc-status tells how it is"))))))
 
+;;;###autoload
 (defun duet-rpc-stop ()
   "Stop the daemon of this buffer's host.
 Ask it to leave; after two seconds, kill it."
   (interactive)
-  (let* ((server (duet-rpc--server))
-         (process (duet-rpc--server-process server)))
-    (duet-rpc--cancel-timer server)
-    (if (not (duet-rpc--alive-p server))
-        (duet-rpc--set-state server 'stopped)
-      (duet-rpc--set-state server 'stopping)
-      (unwind-protect
-          (progn
-            (ignore-errors
-              (duet-rpc--send server "shutdown" nil)
-              (process-send-eof process))
-            (let ((end (+ (float-time) 2)))
-              (while (and (process-live-p process) (< (float-time) end))
-                (accept-process-output process 0.05))))
-        (delete-process process)))
-    (when (called-interactively-p 'any)
-      (message "duet-rpc has stopped"))))
+  (duet-rpc--stop (duet-rpc--server))
+  (when (called-interactively-p 'any)
+    (message "duet-rpc has stopped; the next call starts it")))
 
+;;;###autoload
 (defun duet-rpc-restart ()
-  "Stop the daemon of this buffer's host and start it again."
+  "Stop the daemon of this buffer's host and start it again.
+This is also the way on after it has died too often."
   (interactive)
   (duet-rpc-stop)
-  (duet-rpc-start))
+  (duet-rpc-start)
+  (when (called-interactively-p 'any)
+    (message "duet-rpc is starting anew")))
 
+;;;###autoload
 (defun duet-rpc-status ()
   "Say how the daemon of this buffer's host is, and return it as a symbol.
 It is one of `stopped', `starting', `ready', `stopping', `waiting' (for
@@ -251,14 +246,17 @@ a restart after a crash) and `failed'."
       (message
        "%s: %s" (duet-rpc--server-name server)
        (pcase state
+         ((and (or 'stopped 'waiting 'failed)
+               (guard (duet-rpc--server-why server)))
+          (duet-rpc--server-why server))
          ('stopped "not running; the next call starts it")
-         ((or 'waiting 'failed) (duet-rpc--server-why server))
          (_ (format "%s, version %s, process %s, %s pending"
                     state (or (duet-rpc--server-version server) "unknown")
                     (process-id (duet-rpc--server-process server))
                     (if (= busy 1) "1 call" (format "%d calls" busy)))))))
     state))
 
+;;;###autoload
 (defun duet-rpc-version ()
   "Show the daemon's version and return it."
   (interactive)
@@ -291,16 +289,20 @@ From Lisp, HOW is nil, `insert', `replace', `message' or a function
 that takes the result."
   (interactive
    (duet-rpc--for-person
+     (when current-prefix-arg (barf-if-buffer-read-only))
      (let* ((description (duet-rpc--read-method "Call: "))
             (params (duet-rpc--read-params description)))
        (list (plist-get description :name) params
              (and current-prefix-arg (if (use-region-p) 'replace 'insert))))))
   (setq duet-rpc--last-call (list method params how))
+  (when (and (eq how 'replace) (not (use-region-p)))
+    (user-error "Mark the text to be replaced first"))
   (duet-rpc--for-person
     (duet-rpc--call-and-use
      method params how
      (and (eq how 'replace) (cons (region-beginning) (region-end))))))
 
+;;;###autoload
 (defun duet-rpc-call-again ()
   "Repeat the last `duet-rpc-call' with the same parameters."
   (interactive)
@@ -313,14 +315,22 @@ that takes the result."
 BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
   (when (memq how '(insert replace))
     (barf-if-buffer-read-only))
-  (let ((result (duet-rpc--request-and-report method params)))
+  ;; The buffer may change, or even go, before the answer comes.
+  (let* ((begin (copy-marker (or (car bounds) (point)) t))
+         (end (copy-marker (or (cdr bounds) (point))))
+         (result (duet-rpc--request-and-report method params)))
     (pcase how
       ('message (message "%s" (duet-rpc--text result)))
       ((or 'insert 'replace)
-       (when bounds
-         (delete-region (car bounds) (cdr bounds))
-         (goto-char (car bounds)))
-       (insert (duet-rpc--text result t)))
+       (unless (marker-buffer begin)
+         (user-error "The buffer that was to get the result of %s is gone" method))
+       (with-current-buffer (marker-buffer begin)
+         (when bounds
+           (delete-region begin (max begin end)))
+         (goto-char begin)
+         (insert (duet-rpc--text result t))
+         (set-marker begin nil)
+         (set-marker end nil)))
       ((or 'nil 'buffer) (duet-rpc--show result method))
       (_ (funcall how result)))))
 
@@ -338,7 +348,7 @@ BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
               (progress-reporter-update reporter (and total (plist-get value :done))
                                         (plist-get value :message))))))
     (prog1 (duet-rpc--request
-            method params
+            server method params
             ;; Another server might take the token for a parameter.
             :progress-fn (and (or (eq (duet-rpc--server-state server) 'starting)
                                   (duet-rpc--ours-p server))
@@ -365,11 +375,13 @@ PRETTY means with line breaks."
   "Show RESULT, the answer of METHOD, in a buffer."
   (let ((directory default-directory))
     (with-current-buffer (get-buffer-create "*duet-rpc result*")
-      (erase-buffer)
-      (insert (duet-rpc--json result t) "\n")
+      (let ((inhibit-read-only t))
+        (erase-buffer)
+        (insert (duet-rpc--json result t) "\n"))
       (goto-char (point-min))
       (unless (derived-mode-p 'js-mode 'js-json-mode 'js-base-mode)
         (if (fboundp 'js-json-mode) (js-json-mode) (js-mode)))
+      (view-mode 1)
       (setq default-directory directory
             header-line-format (format " Result of %s" method))
       (set-buffer-modified-p nil)
@@ -424,32 +436,42 @@ PRETTY means with line breaks."
                        (plist-get param :name)))
              (plist-get description :params) " "))
 
+(defun duet-rpc--doc (description)
+  "Return all that DESCRIPTION says of its method, its summary first."
+  (let ((summary (or (plist-get description :summary) ""))
+        (text (or (plist-get description :description) "")))
+    (if (string-prefix-p summary text)
+        text
+      (string-trim (concat summary "\n\n" text)))))
+
 (defun duet-rpc--required-p (param)
   "Return non-nil if PARAM must be given."
   (eq t (plist-get param :required)))
 
-(defun duet-rpc--schema (schema)
-  "Return SCHEMA without the null that it may allow."
-  (let ((null-p (lambda (each) (member each '("null" (:type "null")))))
-        (type (plist-get schema :type))
+(defun duet-rpc--alternatives (schema)
+  "Return the schemas of which SCHEMA takes any, as a list."
+  (let ((type (plist-get schema :type))
         (any (or (plist-get schema :anyOf) (plist-get schema :oneOf))))
     (cond
-     ((vectorp type)
-      (let ((types (cl-remove-if null-p type)))
-        `(:type ,(and (= 1 (length types)) (aref types 0)) ,@schema)))
-     (any
-      (let ((schemas (cl-remove-if null-p any)))
-        (if (= 1 (length schemas)) (append (aref schemas 0) schema) schema)))
-     (t schema))))
+     (any (append any nil))
+     ((vectorp type) (mapcar (lambda (each) `(:type ,each ,@schema)) type))
+     (t (list schema)))))
 
 (defun duet-rpc--type (schema)
   "Name the type in SCHEMA, for a person."
-  (let* ((schema (duet-rpc--schema schema))
-         (choices (plist-get schema :enum)))
-    (cond
-     (choices (mapconcat #'duet-rpc--text choices "|"))
-     ((stringp (plist-get schema :type)) (plist-get schema :type))
-     (t "any"))))
+  (mapconcat
+   (lambda (schema)
+     (let ((type (plist-get schema :type))
+           (items (plist-get schema :items)))
+       (cond
+        ((plist-get schema :enum)
+         (mapconcat #'duet-rpc--text (plist-get schema :enum) "|"))
+        ((and (equal type "array") (plist-get items :type))
+         (format "array of %s" (duet-rpc--type items)))
+        ((and (equal type "string") (plist-get schema :format)))
+        ((stringp type) type)
+        (t "any"))))
+   (duet-rpc--alternatives schema) " or "))
 
 
 ;;; Asking a person
@@ -490,19 +512,23 @@ Its parameters are `unknown' if the server does not describe it."
         (offered nil)
         (plist nil))
     (if (eq params 'unknown)
-        (let ((value (duet-rpc--read-checked
-                      (format "Parameters of %s (JSON object or array): "
-                              (plist-get description :name))
-                      nil
-                      (lambda (text)
-                        (let ((value (duet-rpc--parse-json text)))
-                          (if (or (listp value) (vectorp value))
-                              value
-                            (error "Not an object or an array")))))))
-          (unless (eq value 'omit) value))
+        (duet-rpc--read-checked
+         (format "Parameters of %s (JSON object or array): "
+                 (plist-get description :name))
+         nil
+         (lambda (text)
+           (let ((value (duet-rpc--parse-json text)))
+             (cond
+              ((vectorp value) value)
+              ((hash-table-p value)
+               (cl-loop for name being the hash-keys of value using (hash-values each)
+                        append (list (duet-rpc--key name) each)))
+              (t (error "Not an object or an array"))))))
       (mapc (lambda (param)
               (let* ((text-p (equal (duet-rpc--type (plist-get param :schema)) "string"))
-                     (value (duet-rpc--read-param param (and text-p (not offered)))))
+                     (value (duet-rpc--read-param
+                             param (and text-p (not offered)
+                                        (not (derived-mode-p 'duet-rpc-methods-mode))))))
                 (when text-p (setq offered t))
                 (unless (eq value 'omit)
                   (setq plist `(,@plist ,(duet-rpc--key (plist-get param :name))
@@ -517,60 +543,83 @@ Its parameters are `unknown' if the server does not describe it."
 (defun duet-rpc--read-param (param &optional offer)
   "Ask for the value of PARAM; return `omit' if it is left out.
 OFFER means to offer the region and the buffer for it."
-  (let* ((schema (duet-rpc--schema (plist-get param :schema)))
-         (required (duet-rpc--required-p param))
-         (type (duet-rpc--type schema))
-         (choices (plist-get schema :enum))
-         (prompt (concat (plist-get param :name) " (" (if choices "choice" type)
-                         (cond (required "")
-                               ((plist-member schema :default)
-                                (format ", default %s"
-                                        (duet-rpc--text (plist-get schema :default))))
-                               (t ", optional")))))
+  (let* ((schema (plist-get param :schema))
+         (null-p (lambda (each) (equal (plist-get each :type) "null")))
+         (all (duet-rpc--alternatives schema))
+         (kinds (cl-remove-if null-p all))
+         (kind (and (= 1 (length kinds)) (car kinds)))
+         (type (plist-get kind :type))
+         (default (plist-get schema :default))
+         ;; What no text at all stands for.
+         (empty (cond ((not (duet-rpc--required-p param)) 'omit)
+                      ((cl-some null-p all) nil)
+                      (t 'again)))
+         (prompt (concat (plist-get param :name) " (" (duet-rpc--type schema)
+                         (cond ((eq empty 'again) "")
+                               ((not empty) ", empty for null")
+                               (default (format ", default %s" (duet-rpc--text default)))
+                               (t ", optional"))))
+         (prompt-end (concat prompt "): ")))
     (cond
-     (choices (duet-rpc--read-choice (concat prompt "): ") choices required))
-     ((and (equal type "boolean") required)
+     ((plist-get kind :enum)
+      (duet-rpc--read-choice prompt-end (plist-get kind :enum) empty))
+     ((and (equal type "boolean") (eq empty 'again))
       (if (y-or-n-p (concat (plist-get param :name) "? ")) t :json-false))
      ((equal type "boolean")
-      (duet-rpc--read-choice (concat prompt "): ") [t :json-false] nil))
+      (duet-rpc--read-choice prompt-end [t :json-false] empty))
      ((member type '("integer" "number"))
       (duet-rpc--read-checked
-       (concat prompt "): ") required
-       (lambda (text) (duet-rpc--check-number (duet-rpc--parse-json text) schema))))
-     ((equal type "string") (duet-rpc--read-text prompt required offer))
-     (t (duet-rpc--read-checked (concat prompt ", as JSON): ") required
+       prompt-end empty
+       (lambda (text)
+         (duet-rpc--check-number (ignore-errors (duet-rpc--parse-json text)) kind))))
+     ((equal type "string") (duet-rpc--read-text prompt empty offer))
+     ((or (not kind) (not type))
+      ;; Where a text is as good as anything, it needs no quotation marks.
+      (duet-rpc--read-checked
+       prompt-end empty
+       (lambda (text)
+         (condition-case err
+             (duet-rpc--parse-json text)
+           (error (if (cl-some (lambda (each)
+                                 (member (plist-get each :type) '("string" nil)))
+                               kinds)
+                      text
+                    (signal (car err) (cdr err))))))))
+     (t (duet-rpc--read-checked (concat prompt ", as JSON): ") empty
                                 #'duet-rpc--parse-json)))))
 
-(defun duet-rpc--read-choice (prompt choices required)
-  "Ask with PROMPT for one of CHOICES; it may be omitted unless REQUIRED."
+(defun duet-rpc--read-choice (prompt choices empty)
+  "Ask with PROMPT for one of CHOICES.
+EMPTY is the value of no text; `again' means to ask again."
   (let* ((alist (mapcar (lambda (each) (cons (duet-rpc--text each) each)) choices))
-         (name (completing-read prompt alist nil required nil 'duet-rpc-value-history
-                                (and required (caar alist)))))
-    (cond
-     ((assoc name alist) (cdr (assoc name alist)))
-     ((equal name "") 'omit)
-     (t (duet-rpc--read-choice prompt choices required)))))
+         (name ""))
+    (while (and (equal name "")
+                (equal "" (setq name (completing-read prompt alist nil t nil
+                                                      'duet-rpc-value-history)))
+                (eq empty 'again)))
+    (if (equal name "") empty (cdr (assoc name alist)))))
 
-(defun duet-rpc--read-checked (prompt required parse)
+(defun duet-rpc--read-checked (prompt empty parse)
   "Ask with PROMPT until PARSE, called with the text, signals no error.
-Return what it returns, or `omit' for no text unless REQUIRED."
+Return what it returns.  EMPTY is the value of no text, unless it is
+`again'."
   (let ((text nil) (value nil) (complaint ""))
-    (while (and complaint
-                (progn
-                  (setq text (read-string (concat complaint prompt) text
-                                          'duet-rpc-value-history))
-                  (or required (not (equal text "")))))
-      (condition-case err
-          (setq value (funcall parse text)
+    (while complaint
+      (setq text (read-string (concat complaint prompt) text 'duet-rpc-value-history))
+      (if (and (equal text "") (not (eq empty 'again)))
+          (setq value empty
                 complaint nil)
-        (error (setq complaint (format "[%s] " (error-message-string err))))))
-    (if complaint 'omit value)))
+        (condition-case err
+            (setq value (funcall parse text)
+                  complaint nil)
+          (error (setq complaint (format "[%s] " (error-message-string err)))))))
+    value))
 
 (defun duet-rpc--parse-json (text)
-  "Return the value of TEXT, which is JSON."
+  "Return the value of TEXT, which is JSON.
+Objects are hash tables, because {} as a plist would be sent as null."
   (condition-case nil
-      (json-parse-string text :object-type 'plist :null-object nil
-                         :false-object :json-false)
+      (json-parse-string text :null-object nil :false-object :json-false)
     (error (error "Not JSON"))))
 
 (defun duet-rpc--check-number (value schema)
@@ -585,9 +634,10 @@ Return what it returns, or `omit' for no text unless REQUIRED."
      ((and most (> value most)) (error "More than %s" most))
      (t value))))
 
-(defun duet-rpc--read-text (prompt required offer)
-  "Ask with PROMPT for a text; it may be omitted unless REQUIRED.
-OFFER means to offer the region and the buffer for it."
+(defun duet-rpc--read-text (prompt empty offer)
+  "Ask with PROMPT for a text.
+EMPTY is the value of no text, unless it is `again'.  OFFER means to
+offer the region and the buffer for it."
   (let* ((buffer (current-buffer))
          (region (and offer (use-region-p)
                       (buffer-substring-no-properties (region-beginning) (region-end))))
@@ -611,8 +661,8 @@ OFFER means to offer the region and the buffer for it."
       (cond (whole)
             ((not (equal text "")) text)
             (region)
-            (required "")
-            (t 'omit)))))
+            ((eq empty 'again) "")
+            (t empty)))))
 
 
 ;;; Making commands and functions of methods
@@ -636,12 +686,19 @@ that takes it.
   (let* ((doc (if (stringp (car args))
                   (pop args)
                 (format "Call the method `%s' of duet-rpc." method)))
+         (params (plist-get args :params))
          (result (or (plist-get args :result) 'message)))
+    (cl-loop for (key) on args by #'cddr
+             unless (memq key '(:params :result))
+             do (error "%s: unknown keyword %S" name key))
+    (when (and (eq result 'replace)
+               (not (cl-intersection '(region buffer symbol) params)))
+      (error "%s: no region, buffer or symbol is sent that could be replaced" name))
     `(defun ,name ()
        ,doc
        (interactive)
        (duet-rpc--run-command
-        ,method ',(plist-get args :params)
+        ,method ',params
         ,(if (memq result '(message insert replace buffer)) `',result result)))))
 
 (defun duet-rpc--run-command (method params how)
@@ -677,11 +734,13 @@ that takes it.
                   :test #'equal :key (lambda (each) (plist-get each :name)))
          (list :name name :required t :schema '(:type "string"))))))
 
+;;;###autoload
 (defun duet-rpc-generate-wrappers (file prefix)
   "Write to FILE a function for each method that the server describes.
 Their names begin with PREFIX.  Load the file with `require'."
   (interactive
-   (list (read-file-name "Write functions to: " nil nil nil "duet-methods.el")
+   (list (read-file-name (format-prompt "Write functions to" "duet-methods.el")
+                         nil (expand-file-name "duet-methods.el"))
          (read-string "Prefix of their names: " "duet")))
   (duet-rpc--for-person
     (let ((methods (or (duet-rpc--methods)
@@ -722,9 +781,8 @@ Their names begin with PREFIX.  Load the file with `require'."
   (let* ((params (append (plist-get description :params) nil))
          (params (append (cl-remove-if-not #'duet-rpc--required-p params)
                          (cl-remove-if #'duet-rpc--required-p params)))
-         (argument (lambda (param)
-                     (let ((symbol (duet-rpc--lisp-name (plist-get param :name))))
-                       (if (member symbol '("t" "nil" "")) (concat "the-" symbol) symbol))))
+         (names (duet-rpc--argument-names params))
+         (argument (lambda (param) (cdr (assq param names))))
          (optional nil)
          (arguments
           (mapconcat (lambda (param)
@@ -751,6 +809,18 @@ Their names begin with PREFIX.  Load the file with `require'."
                         (string-join pairs "\n                            "))
               ""))))
 
+(defun duet-rpc--argument-names (params)
+  "Return an alist of PARAMS and the names of their arguments in Lisp."
+  (let (names)
+    (dolist (param params (nreverse names))
+      (let ((name (duet-rpc--lisp-name (plist-get param :name))))
+        ;; No argument may have the name of a variable, such as `fill-column'.
+        (when (or (equal name "") (special-variable-p (intern name)))
+          (setq name (concat "the-" name)))
+        (while (rassoc name names)
+          (setq name (concat name "-2")))
+        (push (cons param name) names)))))
+
 (defun duet-rpc--wrapper-doc (description argument)
   "Return a docstring, as Lisp source, for the method in DESCRIPTION.
 ARGUMENT returns the name of a parameter's argument."
@@ -759,7 +829,8 @@ ARGUMENT returns the name of a parameter's argument."
       (dolist (text
                `(,(or (plist-get description :summary)
                       (format "Call %s." (plist-get description :name)))
-                 ,(plist-get description :description)
+                 ,(string-remove-prefix (or (plist-get description :summary) "")
+                                        (duet-rpc--doc description))
                  ,@(mapcar (lambda (param)
                              (format "%s: %s%s"
                                      (upcase (funcall argument param))
@@ -772,9 +843,9 @@ ARGUMENT returns the name of a parameter's argument."
                  ,(format "Return: %s" (duet-rpc--type
                                         (plist-get (plist-get description :result)
                                                    :schema)))))
-        (when text
+        (unless (string-blank-p text)
           (let ((begin (point)))
-            (insert text "\n")
+            (insert (string-trim text) "\n")
             (fill-region begin (point))))))
     (goto-char (point-min))
     ;; Nothing in it is a key or a quotation to Emacs.
@@ -864,16 +935,13 @@ a method, \\[duet-rpc-methods-describe] describes it and
       (with-current-buffer standard-output
         (setq default-directory directory)
         (insert (propertize (plist-get method :name) 'face 'bold)
-                "\n\n" (or (plist-get method :summary) "") "\n")
-        (when (plist-get method :description)
-          (insert "\n" (plist-get method :description) "\n"))
-        (insert "\nParameters:\n")
+                "\n\n" (duet-rpc--doc method) "\n\nParameters:\n")
         (mapc (lambda (param)
                 (let ((schema (plist-get param :schema)))
                   (insert (format "  %s: %s%s%s\n" (plist-get param :name)
                                   (duet-rpc--type schema)
                                   (cond ((duet-rpc--required-p param) "")
-                                        ((plist-member schema :default)
+                                        ((plist-get schema :default)
                                          (format ", default %s"
                                                  (duet-rpc--text
                                                   (plist-get schema :default))))
@@ -906,12 +974,14 @@ a method, \\[duet-rpc-methods-describe] describes it and
     (goto-char (point-min))
     (forward-line (1- (plist-get source :line)))))
 
+;;;###autoload
 (defun duet-rpc-show-log ()
   "Show what the daemon of this buffer's host has logged."
   (interactive)
   (pop-to-buffer (duet-rpc--log-buffer (duet-rpc--server)))
   (goto-char (point-max)))
 
+;;;###autoload
 (defun duet-rpc-set-log-level (level)
   "Have the daemon log from LEVEL on: debug, info, warn or error."
   (interactive (list (completing-read "Log level: " '("debug" "info" "warn" "error")
@@ -919,6 +989,11 @@ a method, \\[duet-rpc-methods-describe] describes it and
   (duet-rpc--for-person
     (duet-rpc-request "setLogLevel" (list :level level)))
   (message "duet-rpc logs from %s on; M-x duet-rpc-show-log shows it" level))
+
+(defun duet-rpc--state-changed ()
+  "Have the mode lines show the state anew."
+  (when (bound-and-true-p duet-rpc-mode-line-mode)
+    (force-mode-line-update t)))
 
 (defun duet-rpc--mode-line ()
   "Return the state of this buffer's daemon, for the mode line."
@@ -932,7 +1007,7 @@ a method, \\[duet-rpc-methods-describe] describes it and
       (unless (eq state 'stopped)
         (list " duet:"
               (propertize text
-                          'face (if (memq state '(failed waiting)) 'error 'mode-line)
+                          'face (and (memq state '(failed waiting)) 'error)
                           'help-echo (or (duet-rpc--server-why server)
                                          "The state of the duet-rpc daemon")))))))
 
@@ -991,24 +1066,22 @@ What takes time is filled in when it is known."
     (with-current-buffer buffer
       (special-mode)
       (setq default-directory directory)
+      (setq-local revert-buffer-function (lambda (&rest _) (duet-rpc-doctor)))
       (let ((inhibit-read-only t))
         (erase-buffer)
         (insert "duet-rpc doctor, " (format-time-string "%F %T") "\n\n")
-        (dolist (label '("Emacs" "jsonrpc.el" "duet-rpc.el" "Program" "Python"
-                         "Host" "Daemon" "Ping" "Methods" "Options" "Last stderr"))
-          (insert (format "%-12s ...\n" label))))
+        (dolist (label '("Emacs" "jsonrpc.el" "duet-rpc.el" "Program" "Python" "Host"
+                         "Daemon" "Ping" "Methods" "Options" "Config" "Last stderr"))
+          (insert (format "%-12s ...\n" label)))
+        (goto-char (point-min)))
       (duet-rpc--fill "Emacs" "%s on %s" emacs-version system-configuration)
       (duet-rpc--fill "jsonrpc.el" "%s, %s" (duet-rpc--jsonrpc-version)
                       (abbreviate-file-name (or (locate-library "jsonrpc") "")))
       (duet-rpc--fill "duet-rpc.el" "%s, %s" duet-rpc--version
                       (abbreviate-file-name (or duet-rpc--file "unknown")))
-      (duet-rpc--fill "Program" "%s"
-                      (condition-case err
-                          (abbreviate-file-name (string-join (duet-rpc--command "") " "))
-                        (duet-rpc-error (cadr err))))
       (duet-rpc--fill "Host" "%s" (if (equal host "") "this machine" host))
       (duet-rpc--fill "Options" "%s" (duet-rpc--changed-options))
-      (duet-rpc--examine-python)
+      (duet-rpc--examine-program)
       (condition-case err
           (progn
             ;; Reaching another host may take long or ask for a password.
@@ -1034,6 +1107,7 @@ What takes time is filled in when it is known."
 (defun duet-rpc--jsonrpc-version ()
   "Return the version of jsonrpc.el, or \"unknown\"."
   (or (ignore-errors
+        (require 'find-func)
         (with-temp-buffer
           (let ((inhibit-message t) (message-log-max nil))
             (insert-file-contents (find-library-name "jsonrpc")))
@@ -1052,60 +1126,86 @@ What takes time is filled in when it is known."
          (push (format "%s: %S" symbol (symbol-value symbol)) lines))))
     (if lines (string-join (sort lines #'string<) "\n") "all as they came")))
 
-(defun duet-rpc--examine-python ()
-  "Find out the version of Python."
+(defun duet-rpc--examine-program ()
+  "Find out what this machine has to run."
+  (let ((default-directory "~/"))
+    (duet-rpc--fill-from "Python" (list duet-rpc-python "--version")
+                         (concat ", " (executable-find duet-rpc-python)))
+    (condition-case err
+        (let ((command (duet-rpc--command (duet-rpc--server))))
+          (duet-rpc--fill "Program" "%s"
+                          (mapconcat #'abbreviate-file-name command " "))
+          (if (consp duet-rpc-program)
+              (duet-rpc--fill "Config" "unknown")
+            (duet-rpc--fill-from "Config" (append (butlast command (length duet-rpc-arguments))
+                                                  '("config")))))
+      (duet-rpc-error
+       (duet-rpc--fill "Program" "%s" (cadr err))
+       (duet-rpc--fill "Config" "unknown")))))
+
+(defun duet-rpc--fill-from (label command &optional suffix)
+  "Write behind LABEL what COMMAND prints, and SUFFIX."
   (let ((buffer (current-buffer))
         (default-directory temporary-file-directory)
         (output ""))
     (condition-case err
         (make-process
-         :name "duet-rpc python" :command (list duet-rpc-python "--version")
-         :noquery t :connection-type 'pipe
+         :name "duet-rpc doctor" :command command :noquery t :connection-type 'pipe
          :filter (lambda (_ text) (setq output (concat output text)))
          :sentinel (lambda (process _)
                      (when (and (buffer-live-p buffer) (not (process-live-p process)))
                        (with-current-buffer buffer
-                         (duet-rpc--fill "Python" "%s, %s" (string-trim output)
-                                         (executable-find duet-rpc-python))))))
-      (error (duet-rpc--fill "Python" "%s" (error-message-string err))))))
+                         (duet-rpc--fill label "%s%s" (string-trim output)
+                                         (or suffix ""))))))
+      (error (duet-rpc--fill label "%s" (error-message-string err))))))
 
 (defun duet-rpc--examine (server)
-  "Find out how SERVER is; fill that in."
-  (let ((fail (lambda (&optional err)
-                (duet-rpc--report-failure
-                 server (or (plist-get err :message) "no answer")))))
-    (duet-rpc--fill "Daemon" "starting")
-    (duet-rpc-async-request
-     "version" nil :error-fn fail :timeout-fn fail
-     :success-fn
-     (lambda (_)
-       (duet-rpc--fill
-        "Daemon" "%s, version %s, protocol %s, process %s, up %d s"
-        (duet-rpc--server-state server)
-        (or (duet-rpc--server-version server) "unknown")
-        (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
-        (process-id (duet-rpc--server-process server))
-        (- (float-time) (duet-rpc--server-born server)))
-       (let ((begin (float-time)))
-         (duet-rpc-async-request
-          "version" nil :error-fn fail :timeout-fn fail
-          :success-fn
-          (lambda (_)
-            (duet-rpc--fill "Ping" "%.1f ms" (* 1000 (- (float-time) begin)))
-            ;; What it wrote at its start may come a little later.
-            (run-with-timer 0.3 nil
-                            (lambda (buffer)
-                              (when (buffer-live-p buffer)
-                                (with-current-buffer buffer
-                                  (duet-rpc--report-stderr server))))
-                            (current-buffer)))))))
-    (duet-rpc-async-request
-     "listMethods" nil :timeout-fn #'ignore
-     :error-fn (lambda (err) (duet-rpc--fill "Methods" "%s" (plist-get err :message)))
-     :success-fn (lambda (methods)
-                   (duet-rpc--fill
-                    "Methods" "%d: %s" (length methods)
-                    (mapconcat (lambda (each) (plist-get each :name)) methods " "))))))
+  "Find out how SERVER is; fill that in.
+One thing after the other, so that nothing is measured but itself."
+  (let* ((fail (lambda (&optional err)
+                 (duet-rpc--report-failure
+                  server (or (plist-get err :message) "no answer"))))
+         (ask (lambda (method then)
+                (duet-rpc-async-request method nil :timeout (min 10 duet-rpc-timeout)
+                                        :success-fn then :error-fn fail :timeout-fn fail)))
+         (ping (lambda (_)
+                 (let ((begin (float-time)))
+                   (funcall ask "version"
+                            (lambda (_)
+                              (duet-rpc--fill "Ping" "%.1f ms"
+                                              (* 1000 (- (float-time) begin)))
+                              (duet-rpc--report-stderr server)))))))
+    (funcall ask "version"
+             (lambda (_)
+               (duet-rpc--fill
+                "Daemon" "%s, version %s, protocol %s, process %s, up %d s"
+                (duet-rpc--server-state server)
+                (or (duet-rpc--server-version server) "unknown")
+                (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
+                (process-id (duet-rpc--server-process server))
+                (- (float-time) (duet-rpc--server-born server)))
+               (duet-rpc-async-request
+                "listMethods" nil :timeout-fn fail
+                :error-fn (lambda (err)
+                            (duet-rpc--fill "Methods" "%s" (plist-get err :message))
+                            (funcall ping nil))
+                :success-fn (lambda (methods)
+                              (duet-rpc--fill
+                               "Methods" "%d: %s" (length methods)
+                               (mapconcat (lambda (each) (plist-get each :name))
+                                          methods " "))
+                              ;; What it loads and logs at its start comes now.
+                              (run-with-timer 0.3 nil #'duet-rpc--in-buffer
+                                              (current-buffer) ping nil)))))
+    (duet-rpc--fill "Daemon" "%s, %d calls pending, waiting for an answer"
+                    (duet-rpc--server-state server)
+                    (hash-table-count (duet-rpc--server-calls server)))))
+
+(defun duet-rpc--in-buffer (buffer function &rest args)
+  "Call FUNCTION with ARGS in BUFFER, unless that is dead."
+  (when (buffer-live-p buffer)
+    (with-current-buffer buffer
+      (apply function args))))
 
 (defun duet-rpc--report-stderr (server)
   "Fill in the last lines of SERVER's log."
@@ -1138,7 +1238,9 @@ What takes time is filled in when it is known."
                                        &rest args)
   "Send ARGS over CONNECTION; note the id, and leave out nil params.
 Without this, jsonrpc.el would send them as null."
-  (setq duet-rpc--sent-id (plist-get args :id))
+  ;; A notification that a timer sends amid a request has none.
+  (when (plist-get args :id)
+    (setq duet-rpc--sent-id (plist-get args :id)))
   (apply #'cl-call-next-method connection
          (if (plist-get args :params)
              args
@@ -1173,9 +1275,20 @@ SLOTS are more slots of the call."
            :timeout-fn #'ignore :timeout nil)
           (setf (duet-rpc--call-id call) duet-rpc--sent-id))
       (unless (duet-rpc--call-id call)
-        (remhash token calls)))
-    (force-mode-line-update t)
+        (duet-rpc--abandon call duet-rpc--sent-id)))
+    (duet-rpc--state-changed)
     call))
+
+(defun duet-rpc--abandon (call id)
+  "End CALL, the sending of which was interrupted; ID is its id, if any.
+Emacs keeps what it has not yet written and sends it before anything
+else, so the server still gets the whole request."
+  (duet-rpc--end call '(cancelled))
+  (when id
+    (setf (duet-rpc--call-id call) id)
+    ;; The pipe may be full, and nobody reads.
+    (with-timeout (0.5)
+      (duet-rpc--tell-cancelled call))))
 
 (defun duet-rpc--cannot-send (server method err)
   "Signal that METHOD was not sent to SERVER because of ERR."
@@ -1184,12 +1297,12 @@ SLOTS are more slots of the call."
   (signal 'duet-rpc-error
           (list (format "%s: cannot be sent: %s" method (error-message-string err)))))
 
-(cl-defun duet-rpc--request (method params &key timeout progress-fn)
-  "Call METHOD with PARAMS and TIMEOUT, as `duet-rpc-request' does.
-PROGRESS-FN is as in `duet-rpc-async-request'."
-  (let* ((call (duet-rpc--send (duet-rpc--live-server) method params
-                               :buffer (current-buffer) :timeout timeout
-                               :progress-fn progress-fn)))
+(cl-defun duet-rpc--request (server method params &key timeout progress-fn)
+  "Call METHOD of SERVER with PARAMS, as `duet-rpc-request' does.
+TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
+  (let ((call (duet-rpc--send server method params
+                              :buffer (current-buffer) :timeout timeout
+                              :progress-fn progress-fn)))
     (duet-rpc--wait call)
     (pcase (duet-rpc--call-outcome call)
       (`(result ,result) result)
@@ -1204,14 +1317,19 @@ PROGRESS-FN is as in `duet-rpc-async-request'."
   (let ((process (duet-rpc--server-process (duet-rpc--call-server call))))
     (duet-rpc--set-deadline call)
     (unwind-protect
-        (while (progn
-                 ;; Short, because the answer may be read inside a timer
-                 ;; that runs in here.
-                 (accept-process-output (and (process-live-p process) process) 0.1)
-                 (not (duet-rpc--call-outcome call)))
-          (when (> (float-time) (duet-rpc--call-deadline call))
-            (duet-rpc--time-out call)))
-      (duet-rpc-cancel call))))
+        ;; Timers and filters inhibit quitting; a server that hangs must
+        ;; not hang Emacs there either.
+        (let ((inhibit-quit nil))
+          (while (progn
+                   ;; Short, because the answer may be read inside a timer
+                   ;; that runs in here.
+                   (accept-process-output (and (process-live-p process) process) 0.1)
+                   (not (duet-rpc--call-outcome call)))
+            (when (> (float-time) (duet-rpc--call-deadline call))
+              (duet-rpc--time-out call))))
+      ;; Not interrupted by the next C-g of an impatient person.
+      (let ((inhibit-quit t))
+        (duet-rpc-cancel call)))))
 
 (defun duet-rpc--end (call outcome)
   "End CALL with OUTCOME and return t; return nil if it has ended already."
@@ -1235,7 +1353,7 @@ PROGRESS-FN is as in `duet-rpc-async-request'."
          (duet-rpc--call-back
           call (or (duet-rpc--call-timeout-fn call)
                    (lambda () (message "duet-rpc: %s" text)))))))
-    (force-mode-line-update t)
+    (duet-rpc--state-changed)
     t))
 
 (defun duet-rpc--call-back (call function &rest args)
@@ -1250,7 +1368,7 @@ not wait for another answer.  The buffer t means now, and any buffer."
          (when (buffer-live-p buffer)
            (with-current-buffer buffer
              (condition-case-unless-debug err
-                 (apply function args)
+                 (with-local-quit (apply function args))
                (error
                 (message "duet-rpc: the function called after %s failed: %s"
                          (duet-rpc--call-method call)
@@ -1314,11 +1432,14 @@ One timer for them all: thousands would slow Emacs down."
 
 (defun duet-rpc--error-text (method err)
   "Describe ERR, the error object that METHOD was answered with."
-  (let ((data (plist-get err :data)))
-    (concat (format "%s: %s" method (plist-get err :message))
-            (and (listp data) (plist-get data :param)
-                 (format "; %s: expected %s, got %s" (plist-get data :param)
-                         (plist-get data :expected) (plist-get data :received))))))
+  (let* ((message (format "%s" (plist-get err :message)))
+         (data (plist-get err :data))
+         (expected (and (proper-list-p data) (plist-get data :expected))))
+    (concat (format "%s: %s" method message)
+            ;; A duet-rpc says it in its message already.
+            (and (stringp expected) (not (string-search expected message))
+                 (format "; %s: expected %s, received %s" (plist-get data :param)
+                         expected (plist-get data :received))))))
 
 (defun duet-rpc--notified (server method params)
   "Take the notification METHOD with PARAMS from SERVER."
@@ -1375,7 +1496,7 @@ One timer for them all: thousands would slow Emacs down."
 (defun duet-rpc--set-state (server state)
   "Set SERVER's state to STATE, for all to see."
   (setf (duet-rpc--server-state server) state)
-  (force-mode-line-update t))
+  (duet-rpc--state-changed))
 
 (defun duet-rpc--cancel-timer (server)
   "Give up a restart of SERVER that is due."
@@ -1383,20 +1504,56 @@ One timer for them all: thousands would slow Emacs down."
     (cancel-timer (duet-rpc--server-timer server))
     (setf (duet-rpc--server-timer server) nil)))
 
+(defun duet-rpc--stop (server)
+  "Stop SERVER's daemon: ask it to leave; after two seconds, kill it."
+  (let ((process (duet-rpc--server-process server))
+        (end (+ (float-time) 2)))
+    (duet-rpc--cancel-timer server)
+    (if (not (duet-rpc--alive-p server))
+        (duet-rpc--set-state server 'stopped)
+      (duet-rpc--set-state server 'stopping)
+      (unwind-protect
+          (progn
+            ;; It may not even read.
+            (with-timeout (2)
+              (ignore-errors
+                (duet-rpc--send server "shutdown" nil)
+                (process-send-eof process)))
+            (while (and (process-live-p process) (< (float-time) end))
+              (accept-process-output process 0.05)))
+        (delete-process process)))))
+
 (defun duet-rpc--launch (server)
   "Start a daemon for SERVER."
   (duet-rpc--cancel-timer server)
+  ;; Not in the caller's buffer, which may have an environment or a path
+  ;; of its own: the daemon serves all buffers.
+  (with-temp-buffer
+    (setq default-directory (duet-rpc--directory server))
+    (duet-rpc--launch-here server)))
+
+(defun duet-rpc--directory (server)
+  "Return the directory that SERVER's daemon is to run in."
+  (let* ((host (duet-rpc--server-host server))
+         (directory (concat host (file-local-name (or duet-rpc-directory "~/")))))
+    (cond
+     ((file-directory-p directory) (file-name-as-directory (expand-file-name directory)))
+     (duet-rpc-directory
+      (signal 'duet-rpc-error
+              (list (format "There is no directory %s to run in; set \
+`duet-rpc-directory' to one, or to nil" directory))))
+     (t (concat host "/")))))
+
+(defun duet-rpc--launch-here (server)
+  "Start a daemon for SERVER in the current directory."
   (let* ((host (duet-rpc--server-host server))
          (name (duet-rpc--server-name server))
-         (home (concat host (file-local-name (or duet-rpc-directory "~/"))))
-         (directory (if (file-directory-p home) home (concat host "/")))
-         (command (duet-rpc--command host))
+         (command (duet-rpc--command server))
          (process nil)
          (remote-sentinel nil)
          (start
           (lambda ()
-            (let ((default-directory directory)
-                  (process-adaptive-read-buffering nil))
+            (let ((process-adaptive-read-buffering nil))
               (setq process
                     (make-process
                      :name name :command command :connection-type 'pipe
@@ -1502,15 +1659,20 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
   (when (and (not (process-live-p process))
              (eq process (duet-rpc--server-process server)))
     (let* ((buffers (list (process-buffer process)
-                          (process-get process 'jsonrpc-stderr)))
-           (stderr (get-buffer-process (cadr buffers))))
-      ;; Its last words may still be on the way.
-      (while (and stderr (accept-process-output stderr 0.3 nil t)))
+                          (jsonrpc-stderr-buffer (duet-rpc--server-connection server))))
+           (stderr (get-buffer-process (cadr buffers)))
+           (end (+ (float-time) 1)))
       (setf (duet-rpc--server-process server) nil)
+      ;; Its last words may still be on the way; but a child of its own
+      ;; may go on writing for ever.
+      (while (and stderr
+                  (accept-process-output stderr 0.3 nil t)
+                  (< (float-time) end)))
       (duet-rpc--died server process)
       (let ((inhibit-message t) (message-log-max nil))
         (funcall next process event))
-      (mapc #'kill-buffer buffers)
+      (dolist (buffer buffers)
+        (when (buffer-live-p buffer) (kill-buffer buffer)))
       nil)))
 
 (defun duet-rpc--died (server process)
@@ -1695,10 +1857,13 @@ arriving is left alone."
 (defun duet-rpc--log-tail (server lines)
   "Return the last LINES lines that SERVER's daemon wrote in this life."
   (with-current-buffer (duet-rpc--log-buffer server)
-    (let ((all (split-string
-                (buffer-substring-no-properties
-                 (or (duet-rpc--server-tail server) (point-min)) (point-max))
-                "\n" t)))
+    (let* ((tail (duet-rpc--server-tail server))
+           (all (split-string
+                 (buffer-substring-no-properties
+                  ;; The log that it marks may have been killed.
+                  (if (and tail (marker-position tail)) tail (point-min))
+                  (point-max))
+                 "\n" t)))
       (string-join
        (last (cl-remove-if (lambda (line) (string-match-p "\\`[^ ]+ emacs: " line))
                            all)
@@ -1709,59 +1874,69 @@ arriving is left alone."
 ;;; Finding the program
 
 (defun duet-rpc--places ()
-  "Return the files to look for, as an alist of (FILE . WHERE-THAT-IS)."
-  (if (stringp duet-rpc-program)
-      `((,(expand-file-name duet-rpc-program) . "the option `duet-rpc-program'"))
-    (let* ((el (and duet-rpc--file
-                    (concat (file-name-sans-extension duet-rpc--file) ".el")))
-           (beside (and el (expand-file-name "duet-rpc.pyz" (file-name-directory el))))
-           ;; Package managers that build elsewhere link the file there.
-           (true (and el (expand-file-name "duet-rpc.pyz" (file-name-directory
-                                                           (file-truename el))))))
-      `(,@(and beside `((,beside . "beside duet-rpc.el")))
-        ,@(and true (not (equal true beside))
-               `((,true . "beside the file that duet-rpc.el links to")))))))
+  "Return the files to look for, as an alist of (FILE . WHERE-THAT-IS).
+A FILE without a directory is looked for on the path."
+  (let* ((el (and duet-rpc--file
+                  (concat (file-name-sans-extension duet-rpc--file) ".el")))
+         (beside (lambda (file)
+                   (expand-file-name "duet-rpc.pyz" (file-name-directory file)))))
+    (delete-dups
+     (cond
+      ((null duet-rpc-program)
+       `(,@(and el
+                `((,(funcall beside el) . "beside duet-rpc.el")
+                  ;; Package managers that build elsewhere link the file there.
+                  ,@(unless (equal el (file-truename el))
+                      `((,(funcall beside (file-truename el))
+                         . "beside the file that duet-rpc.el links to")))))
+         ("duet-rpc" . "on the path")))
+      ((file-name-directory duet-rpc-program)
+       `((,(expand-file-name duet-rpc-program "~/") . "the option `duet-rpc-program'")))
+      (t `((,duet-rpc-program . "the option `duet-rpc-program', on the path")))))))
 
-(defun duet-rpc--find-pyz ()
-  "Return the file of the option or beside this library, or nil."
-  (car (cl-find-if #'file-regular-p (duet-rpc--places) :key #'car)))
+(defun duet-rpc--find-program (server)
+  "Return the first of `duet-rpc--places' that SERVER's host can run."
+  (let ((remote (not (equal (duet-rpc--server-host server) ""))))
+    (or (cl-loop
+         for (file) in (duet-rpc--places)
+         thereis (cond
+                  ((not (file-name-directory file)) (executable-find file remote))
+                  ((not (duet-rpc--python-p file))
+                   ;; Such a program does not work on another host than its own.
+                   (and (file-executable-p (concat (duet-rpc--server-host server) file))
+                        file))
+                  ((file-regular-p file)
+                   (if remote (duet-rpc--copy file (duet-rpc--server-host server)) file))))
+        (duet-rpc--not-found server))))
 
-(defun duet-rpc--not-found (host)
-  "Signal that there is no program for HOST, and say what to do."
-  (signal
-   'duet-rpc-error
-   (list
-    (concat
-     "Cannot find the program.  Looked for\n"
-     (mapconcat (lambda (place) (format "  %s (%s)\n" (car place) (cdr place)))
-                (duet-rpc--places) "")
-     (unless (stringp duet-rpc-program)
-       (format "  duet-rpc (on the path%s: %s)\n"
-               (if (equal host "") "" (concat " of " host))
-               (string-join (if (equal host "") exec-path (exec-path)) " ")))
-     "Put duet-rpc.pyz beside duet-rpc.el, or run \"pipx install duet-rpc\", \
-or set `duet-rpc-program'"))))
+(defun duet-rpc--not-found (server)
+  "Signal that there is no program for SERVER, and say what to do."
+  (let ((host (duet-rpc--server-host server)))
+    (signal
+     'duet-rpc-error
+     (list
+      (concat
+       "Cannot find the program"
+       (unless (equal host "") (concat " for " host))
+       ".  Looked for\n"
+       (mapconcat (lambda (place)
+                    (format "  %s (%s%s)\n" (car place) (cdr place)
+                            (if (file-name-directory (car place))
+                                ""
+                              (concat ": " (string-join (exec-path) " ")))))
+                  (duet-rpc--places) "")
+       "Put duet-rpc.pyz beside duet-rpc.el, or the command duet-rpc on the path, \
+or set `duet-rpc-program'")))))
 
-(defun duet-rpc--command (host)
-  "Return the command line of the daemon on HOST."
-  (let* ((default-directory (if (equal host "") default-directory (concat host "/")))
-         (file (and (not (consp duet-rpc-program)) (duet-rpc--find-pyz)))
-         (program
-          (cond
-           ((consp duet-rpc-program) nil)
-           ((null file)
-            (or (and (not duet-rpc-program)
-                     (executable-find "duet-rpc" (not (equal host ""))))
-                (duet-rpc--not-found host)))
-           ((equal host "") file)
-           (t (duet-rpc--copy file host))))
-         (command
-          (cond
-           ((not program) duet-rpc-program)
-           ((and file (duet-rpc--python-p file))
-            `(,duet-rpc-python ,program ,@duet-rpc-arguments))
-           (t (cons program duet-rpc-arguments)))))
-    (if (equal host "")
+(defun duet-rpc--command (server)
+  "Return the command line of SERVER's daemon."
+  (let ((command
+         (if (consp duet-rpc-program)
+             duet-rpc-program
+           (let ((program (duet-rpc--find-program server)))
+             `(,@(and (duet-rpc--python-p program) (list duet-rpc-python))
+               ,program ,@duet-rpc-arguments)))))
+    (if (equal (duet-rpc--server-host server) "")
         command
       ;; Emacs 28.2 hangs on a terminal that is not raw.
       (list "sh" "-c" (concat "stty raw -echo > /dev/null 2>&1; "

@@ -182,6 +182,7 @@ def chatty(ctx: Context) -> str:
     ctx.log.info("i {braces} <red>")
     ctx.log.warn("w")
     ctx.log.error("e")
+    ctx.log.info(["no", 1, "text"])
     return "said"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,34 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
         ("[log]\nlevel = 3\n", ":2: log.level must be one of debug, info, warn, error"),
         ('[log]\ncolor = "no"\n', ":2: log.color must be true or false"),
         ("log = 1\n", ":1: log must be a table: [log]"),
-        ("[log\n", "(at line 1, column 5)"),
+        # The same name in two tables, in a string, in a comment, behind a comment.
+        ('[methods]\nload = ["a.py"]\n[log]\nload = 3\n', ":4: no such key: log.load"),
+        (
+            '[methods]\nload = ["""\n[log]\nlevel = 3\n"""]\n[log]\nlevel = 3\n',
+            ":7: log.level must",
+        ),
+        ("[methods]\nload = ['''\nlevel = 3''']\n[log]\nlevel = 3\n", ":5: log.level must"),
+        ("# level = 4\n[log] # level = 5\n\n  # level\n  level = 3 # 6", ":5: log.level must"),
+        ('[methods]\nload = ["#", "]",\n  # level\n  "a\\"[", ]\n[log]\nlevel=3', ":6: log.level"),
+        # All the forms of a key.
+        ("log = { color = true, levle = 3 }\n", ":1: no such key: log.levle; did you mean level?"),
+        ("\nlog.levle = 3\n", ":2: no such key: log.levle; did you mean level?"),
+        ('\n\nlog . "levle" = 3\n', ":3: no such key: log.levle; did you mean level?"),
+        ("[ 'log' ]\n'level' = 3\n", ":2: log.level must"),
+        ("[log.level]\nx = 1\n", ":1: log.level must"),
+        ("\n[[log]]\nlevel = 3\n", ":2: log must be a table: [log]"),
+        ("[log]\r\n\r\nlevel = 3\r\n", ":3: log.level must"),
+        ('"l\\u001b[2Jg" = 1\n', r":1: no such key: l\x1b[2Jg"),
+        ("[methods]\nload = [\n  'a.py',\n  3,\n]\n", ":2: methods.load must be a list"),
+        # What is no TOML.
+        ("[log\n", ":1: Expected ']' at the end of a table declaration: [log"),
+        ("[log]\nlevel = 'info'\nlevel = 'secret'\n", ":3: Cannot overwrite a value: level\n"),
+        ("[log]\n[methods]\n[log]\n", ":3: Cannot declare ('log',) twice: [log]"),
+        ("[log]\nlevel", ":2: Expected '=' after a key in a key/value pair: level"),
+        ("[log]\nlevel = 'info\n", ":2: "),
+        ("\ufeff[log]\n", ":1: Invalid statement"),
+        (f"a = {'[' * 5000}", ": nested too deeply"),
+        (f"a = {'9' * 5000}", ": it holds a number that is too long"),
         (b"\xff", "not UTF-8"),
     ],
 )
@@ -66,6 +94,22 @@ def test_a_wrong_file_is_named_with_line_and_key(
     assert log.startswith(f"duet-rpc: {path}")
     assert message in log
     assert "Traceback" not in log
+
+
+def test_a_long_file_is_searched_in_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("[methods]\nload = [\n" + "'a.py',\n" * 50_000 + "]\n[log]\nlevel = 3\n")
+    before = time.monotonic()
+    code, _, log = run(request(1), env={"DUET_RPC_CONFIG": str(path)})
+    assert code == 2
+    assert ":50005: log.level must" in log
+    assert time.monotonic() - before < 15
+
+
+def test_a_relative_folder_in_the_environment_is_no_folder_of_the_users(tmp_path: Path) -> None:
+    (tmp_path / "rel" / "duet-rpc").mkdir(parents=True)
+    (tmp_path / "rel" / "duet-rpc" / "config.toml").write_text("log.level = 'debug'\n")
+    assert level(tmp_path, XDG_CONFIG_HOME="rel") == "info"
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:

@@ -224,8 +224,8 @@ def test_a_pyz_that_can_not_be_executed(env: dict[str, str], pyz: list[str | Pat
 @pytest.mark.parametrize(
     ("more", "detail"),
     [
-        ({"HOME": "/proc"}, "/proc/.cache/duet-rpc can't be used; unpacked into "),
-        ({"XDG_CACHE_HOME": "/proc/x"}, "/proc/x/duet-rpc can't be used; unpacked into "),
+        ({"HOME": "/proc"}, "/proc/.cache/duet-rpc is not used; unpacked into "),
+        ({"XDG_CACHE_HOME": "/proc/x"}, "/proc/x/duet-rpc is not used; unpacked into "),
         ({"HOME": ""}, "no home directory; unpacked into "),
         ({"HOME": "/proc", "TMPDIR": "/proc"}, "neither /proc/.cache/duet-rpc nor /proc/duet-rpc"),
     ],
@@ -250,6 +250,14 @@ def test_a_cache_that_others_can_write_to(env: dict[str, str], pyz: list[str | P
 # What goes wrong: what the user set.
 
 
+def test_a_project_that_is_not_trusted(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / ".duet-rpc.toml").write_text('methods.load = ["mine.py"]\n')
+    code, checks = examine(env, cwd=tmp_path)
+    assert (code, trouble(checks)) == (0, {"trust": "warn"})
+    assert "is skipped: the file is not trusted" in checks["trust"]["detail"]
+    assert "duet-rpc trust" in checks["trust"]["fix"]
+
+
 @pytest.mark.parametrize(
     ("home", "detail"), [("", "HOME is not set"), ("/nowhere", "is no folder")]
 )
@@ -263,7 +271,7 @@ def test_no_home_directory(home: str, detail: str, env: dict[str, str]) -> None:
     ("text", "detail"),
     [
         ('[log]\nlevle = "info"\n', ":2: no such key: log.levle; did you mean level?"),
-        ("[log\n", "(at line 1, column 5)"),
+        ("[log\n", ":1: Expected"),
         (b"\xff", "not UTF-8"),
         (None, "can't be read: No such file or directory"),
     ],

@@ -164,6 +164,44 @@ def test_a_deleted_file_is_made_anew_and_a_lost_folder_is_survived(tmp_path: Pat
     assert "method=third" in text
 
 
+def test_behind_a_link_the_file_is_rotated_and_the_link_stays(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "duet.log").write_bytes(b"x" * 9_999_999)
+    link = tmp_path / "link.log"
+    link.symlink_to("logs/duet.log")
+    run(request(1), env={"DUET_RPC_LOG": str(link)})
+    assert link.is_symlink()
+    assert "started" in link.read_text()
+    assert sorted(file.stat().st_size for file in logs.iterdir())[1:] == [9_999_999]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in logs.iterdir()} == {0o600}
+
+
+def test_the_name_of_stderr_is_no_file_to_be_renamed(tmp_path: Path) -> None:
+    before = os.lstat("/dev/stderr")
+    path = tmp_path / "err"
+    path.write_bytes(b"x" * 9_999_999)
+    with (
+        path.open("ab") as file,
+        daemon(env={"DUET_RPC_LOG": "/dev/stderr"}, stderr=file) as client,
+    ):
+        client.call("version")
+        client.finish()
+    assert os.lstat("/dev/stderr") == before
+    assert "started" in path.read_text()
+
+
+def test_a_full_disk_is_no_harm() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with daemon(env={"DUET_RPC_LOG": "/dev/full"}) as client:
+        time.sleep(0.5)
+        client.call("version")
+        client.send(request(2, "unknown"))
+        client.receive()
+        assert client.finish()[::2] == (0, "")
+
+
 # Colour.
 
 
@@ -295,6 +333,32 @@ def test_a_method_that_uses_loguru_itself_logs_to_the_same_place() -> None:
     lines = done.stderr.decode().splitlines()
     assert [line.split(" ", 2)[2].strip() for line in lines] == ["ours", "theirs {x} <red>"]
     assert all(LINE.fullmatch(line) for line in lines)
+
+
+@pytest.mark.parametrize("more", ["", "logger.add(sys.stderr, format='mine {message}')"])
+@pytest.mark.parametrize("level", ["info", "error"])
+def test_a_method_that_sets_loguru_up_for_itself_does_not_take_our_log(
+    tmp_path: Path, more: str, level: str
+) -> None:
+    path, log = tmp_path / "own.py", tmp_path / "duet.log"
+    path.write_text(
+        "import sys\nfrom loguru import logger\nfrom duet_rpc import method\n"
+        f"logger.remove()\n{more}\n"
+        "@method\ndef f() -> int: logger.info('theirs'); return 1\n"
+        "@method\ndef fail() -> int: return 1 // 0\n"
+    )
+    command = [*SOURCE, "rpc", "--methods", str(path), "--log-level", level]
+    with daemon(command, env={"DUET_RPC_LOG": str(log)}) as client:
+        client.call("version")
+        time.sleep(0.8)
+        client.call("f")
+        client.send(request(2, "fail"))
+        client.receive()
+        client.call("f")
+        _, _, err = client.finish()
+    assert "method=fail id=2 Internal error: ZeroDivisionError" in log.read_text()
+    assert "theirs" not in log.read_text()
+    assert err == ("mine theirs\n" * 2 if more else "")
 
 
 def test_the_log_of_methods_names_file_and_line_but_no_folder() -> None:

@@ -126,7 +126,7 @@ def test_discover() -> None:
         assert result.pop("_meta") == {"io.modelcontextprotocol/serverInfo": INFO}
         assert result == {
             "resultType": "complete",
-            "supportedVersions": [MODERN],
+            "supportedVersions": [MODERN, *reversed(HANDSHAKE)],
             "capabilities": {"tools": {}},
             "ttlMs": 0,
             "cacheScope": "private",
@@ -184,6 +184,14 @@ def test_there_is_nothing_but_tools(version: str, method: str) -> None:
         assert client.ask(method)["error"]["code"] == -32601
 
 
+def test_the_stateless_version_has_no_handshake() -> None:
+    with mcp(MODERN) as client:
+        assert client.ask("initialize")["error"]["code"] == -32601
+        # But a client that puts its `_meta` on all it sends may still shake hands.
+        said = client.ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}})
+        assert said["result"]["protocolVersion"] == "2025-06-18"
+
+
 # Listing.
 
 
@@ -194,7 +202,8 @@ def test_the_list_has_the_users_methods_in_their_order(version: str) -> None:
         assert names == list(client.tools())
     assert names == [
         "text.stats", "add", "greet", "nothing", "gr__e_of_it", "anything", "liar", "boom",
-        "refuse", "steps", "forever", "noisy",
+        "refuse", "steps", "forever", "noisy", "takes_its_time", "claims_to_be_cancelled", "box",
+        "wrong_inside", "forgets",
     ]  # fmt: skip
 
 
@@ -351,6 +360,41 @@ def test_a_failing_method_is_a_result_that_says_so(version: str) -> None:
     assert "Traceback" not in log
 
 
+@pytest.mark.parametrize("version", ["2025-06-18", MODERN])
+@pytest.mark.parametrize(
+    ("name", "arguments", "where"),
+    [
+        ("forgets", {}, "result"),
+        ("wrong_inside", {"kind": "a"}, "a[1]"),
+        ("wrong_inside", {"kind": "b"}, "b"),
+        ("wrong_inside", {"kind": "c"}, "c[0]"),
+        ("wrong_inside", {"kind": "d"}, "d[0]"),
+    ],
+)
+def test_a_result_that_departs_from_its_schema_is_a_failure(
+    version: str, name: str, arguments: dict[str, object], where: str
+) -> None:
+    with mcp(version) as client:
+        result = client.tool(name, **arguments)
+        _, log = client_end(client)
+    assert result["isError"] is True
+    assert "structuredContent" not in result
+    words = f"{name} returned something else than its signature promises: {where}"
+    assert result["content"][0]["text"] == words
+    assert words in log
+
+
+def test_a_result_may_have_more_members_than_its_schema() -> None:
+    with mcp(MODERN) as client:
+        schema = client.tools()["box"]["outputSchema"]
+        for crate in (False, True):
+            result = client.tool("box", crate=crate)
+            assert result["structuredContent"]["area"] == 0
+            Draft202012Validator(schema).validate(result["structuredContent"])
+        found = client.tool("wrong_inside", kind="x")["structuredContent"]
+        assert found == {"ok": [], "x": [1.0, -3]}
+
+
 def client_end(client: Mcp) -> tuple[bytes, str]:
     client.close_input()
     out, err = client.process.communicate(timeout=20)
@@ -387,6 +431,9 @@ def test_and_such_a_one_comes_back(id: str) -> None:
 
 def test_params_are_an_object() -> None:
     with mcp("2025-11-25") as client:
+        for params in ("", ',"params":null', ',"params":[]'):
+            client.say(f'{{"jsonrpc":"2.0","id":1,"method":"tools/call"{params}}}')
+            assert client.receive()["error"]["code"] == -32602
         client.say('{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[1]}')
         assert client.receive()["error"]["code"] == -32602
 
@@ -405,6 +452,33 @@ def test_a_cancelled_call_gets_no_reply_and_the_next_one_does(version: str) -> N
             params = {"requestId": each, "reason": "no time"}
             client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
         assert client.tool("add", a=1)["content"][0]["text"] == "2"
+
+
+@pytest.mark.parametrize("way", ["returns", "ends late", "fails", "refuses"])
+def test_nothing_is_said_of_a_cancelled_call_whatever_its_method_does(way: str) -> None:
+    with mcp("2025-11-25") as client:
+        client.tools()
+        wanted = {"_meta": {"progressToken": 1}}
+        call: dict[str, object] = {"name": "takes_its_time", "arguments": {"way": way}, **wanted}
+        id = client.post("tools/call", call)
+        json.loads(client.receive_raw())  # the first of its progress
+        cancel = {"method": "notifications/cancelled", "params": {"requestId": id}}
+        client.say({"jsonrpc": "2.0", **cancel})
+        before = time.monotonic()
+        last = client.post("ping")
+        said = json.loads(client.receive_raw())
+        while said.get("method") == "notifications/progress":
+            assert time.monotonic() - before < 4, "it goes on to tell of its progress"
+            assert said["params"]["progress"] < 1001
+            said = json.loads(client.receive_raw())
+        assert said["id"] == last
+
+
+def test_a_method_that_says_it_was_cancelled_gets_a_reply() -> None:
+    with mcp("2025-11-25") as client:
+        result = client.tool("claims_to_be_cancelled")
+    assert result["isError"] is True
+    assert result["content"][0]["text"] == "Not today"
 
 
 @pytest.mark.parametrize("version", EVERY)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duet_rpc.protocol import messages
 from duet_rpc.protocol.messages import (
     Failure,
     Request,
@@ -19,8 +20,6 @@ from duet_rpc.protocol.messages import (
     read_id,
     to_json,
 )
-from tests.json_texts import ACCEPT, EITHER, REFUSE
-from tests.support import daemon, frame, request
 
 IDS = [
     "1",
@@ -222,52 +221,41 @@ def test_results_are_json_that_emacs_can_read() -> None:
             to_json(bad)
 
 
-# The table of JSON texts: through the parser as a whole body and as a part of one, and
-# through the process.
+def test_a_request_that_differs_in_its_id_alone_is_read_the_same() -> None:
+    for rest in ('"method":"m"}', '"method":"m","params":{}}', '"method":"m","params":null}'):
+        for id in ("1", "7", "0", "10", "-1", "01", "1.0", '"1"', "null", "1e2", "", "x", "1 "):
+            body = f'{{"jsonrpc":"2.0","id":{id},{rest}'.encode()
+            spaced = parse(body.replace(b":", b": "))  # the same, never seen like this
+            for _ in range(2):
+                message = parse(body)
+                assert type(message) is type(spaced)
+                assert message.id == spaced.id  # type: ignore[union-attr]
+                assert isinstance(message, Failure) or message.params == spaced.params  # type: ignore[union-attr]
 
 
-def as_params(text: bytes, id: int = 1) -> bytes:
-    """Put a value into the params of a request."""
-    return b'{"jsonrpc":"2.0","id":%d,"method":"version","params":[%b]}' % (id, text)
+@pytest.mark.parametrize(
+    "second", ['"id":2', '"\\u0069d":2', '"id" :2', '"params":{"id":2}', '"params":{"id":2},"id":3']
+)
+def test_a_second_id_counts_each_time(second: str) -> None:
+    for _ in range(3):
+        for first in ("2", "1"):
+            message = parse(f'{{"jsonrpc":"2.0","id":{first},"method":"m",{second}}}'.encode())
+            assert isinstance(message, Request)
+            inside = second.endswith("}")
+            assert message.id == (first if inside else second[-1])
 
 
-@pytest.mark.parametrize("name", ACCEPT)
-def test_json_that_must_be_taken(name: str) -> None:
-    message = parse(as_params(ACCEPT[name]))
-    assert isinstance(message, Request)
-    assert message.params == [json.loads(ACCEPT[name])]
-    alone = parse(ACCEPT[name])
-    assert not isinstance(alone, Failure) or alone.code == -32600
+def test_params_of_a_known_request_are_its_own() -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"own","params":{}}'
+    first, second = parse(body), parse(body)
+    assert isinstance(first, Request)
+    assert isinstance(second, Request)
+    assert isinstance(first.params, dict)
+    first.params["x"] = 1
+    assert second.params == {}
 
 
-@pytest.mark.parametrize("name", REFUSE)
-def test_json_that_must_be_refused(name: str) -> None:
-    if name not in ("nothing", "only space"):  # nothing in brackets is an empty array
-        message = parse(as_params(REFUSE[name]))
-        assert isinstance(message, Failure)
-        assert message.code == -32700
-    alone = parse(REFUSE[name])
-    assert isinstance(alone, Failure)
-    assert alone.code == -32700
-
-
-@pytest.mark.parametrize("name", EITHER)
-def test_json_that_may_be_either(name: str) -> None:
-    text, accepted = EITHER[name]
-    assert isinstance(parse(as_params(text)), Request if accepted else Failure)
-
-
-def test_json_through_the_process() -> None:
-    rows: list[tuple[str, bytes, int]] = [
-        *((name, as_params(text), -32602) for name, text in ACCEPT.items()),
-        *((name, text, -32700) for name, text in REFUSE.items()),
-        *((name, as_params(text), -32602 if taken else -32700)
-          for name, (text, taken) in EITHER.items()),
-    ]  # fmt: skip
-    with daemon() as client:
-        for name, body, code in rows:
-            # `version` takes no params: that is how we see that they were read.
-            reply, good = client.exchange(frame(body) + request("good"), 2)
-            assert reply["error"]["code"] == code, name
-            assert good["id"] == "good", name
-        assert client.finish()[0] == 0
+def test_what_is_remembered_of_requests_has_a_bound() -> None:
+    for number in range(1000):
+        parse(b'{"jsonrpc":"2.0","id":1,"method":"m%d"}' % number)
+    assert len(messages._known) <= 100

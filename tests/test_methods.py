@@ -238,6 +238,11 @@ BROKEN = {
         "from duet_rpc import method\n@method\ndef f() -> set: return set()\n",
         "words.py:2: f: the result: the hint set has no form in JSON",
     ),
+    "a record that is more than its fields": (
+        "from dataclasses import InitVar, dataclass\nfrom duet_rpc import method\n@dataclass\n"
+        "class A:\n    b: InitVar[int]\n@method\ndef f(a: A) -> int: return 1\n",
+        "words.py:6: f: parameter a: A needs b, which is no field of it",
+    ),
     "no signature": (
         "from duet_rpc import method\nmethod('f')(dict.update)\n",
         "dict.update: f: its parameters can't be read: ",
@@ -367,6 +372,21 @@ def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
     data = request(1, "f", {"n" * 1000: 1}) + request(2, "f", {"x": {"k" * 1000: ""}})
     results, _ = ask(tmp_path, data, "--methods", path)
     assert [error["data"]["param"] for error in results] == ["n" * 80, "x." + "k" * 80]
+
+
+def test_a_record_that_refuses_its_values_is_named_with_its_line(tmp_path: Path) -> None:
+    text = (
+        "from dataclasses import dataclass\nfrom duet_rpc import method\n@dataclass\n"
+        "class A:\n    b: int\n    def __post_init__(self):\n"
+        "        assert self.b > 0, 'too small'\n"
+        "@method\ndef f(a: A) -> int: return a.b\n"
+    )
+    path = str(write(tmp_path, text))
+    (good, bad), log = ask(
+        tmp_path, request(1, "f", [{"b": 1}]) + request(2, "f", [{"b": 0}]), "--methods", path
+    )
+    assert (good, bad["code"]) == (1, -32603)
+    assert "AssertionError: too small (words.py:7 in __post_init__)" in log
 
 
 # Reloading.
@@ -529,7 +549,8 @@ def test_without_a_token_there_is_no_progress(params: object) -> None:
 def test_a_method_writes_to_the_log_with_its_name_and_id() -> None:
     _, _, log = run(request(7, "chatty"), WITH_METHODS)
     for words in ("DEBUG method=chatty id=7 d", "INFO  method=chatty id=7 i {braces} <red>",
-                  "WARN  method=chatty id=7 w", "ERROR method=chatty id=7 e"):  # fmt: skip
+                  "WARN  method=chatty id=7 w", "ERROR method=chatty id=7 e",
+                  "INFO  method=chatty id=7 ['no', 1, 'text']"):  # fmt: skip
         assert words in log
 
 
@@ -543,7 +564,7 @@ def cancel(id: object) -> bytes:
 CANCELLED = {"code": -32800, "message": "Request cancelled"}
 
 
-@pytest.mark.parametrize("id", [1, "one", 1.5, -3])
+@pytest.mark.parametrize("id", [1, "one", 1.5, -3, 10**40, "\ud800"])
 @pytest.mark.parametrize("method", ["give_up", "forget_me", "stubborn"])
 def test_a_running_method_is_interrupted_and_the_next_request_served(
     method: str, id: object

@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def say(project: Path, *words: str, typed: str | None = None) -> tuple[int, str, str]:
+def say(project: Path, *words: str, typed: str | None = None, **more: str) -> tuple[int, str, str]:
     """Run duet-rpc in the project; `typed` is what a person types at a terminal."""
     env = {
         **os.environ,
@@ -34,6 +34,7 @@ def say(project: Path, *words: str, typed: str | None = None) -> tuple[int, str,
         "XDG_CONFIG_HOME": "",
         "XDG_STATE_HOME": "",
         "PYTHONPATH": str(TOP),
+        **more,
     }
     main, side = os.openpty()
     if typed is not None:
@@ -95,6 +96,73 @@ def test_the_same_text_elsewhere_is_not_trusted(project: Path) -> None:
     assert call(other)[0] == -32601
 
 
+def test_a_link_to_a_trusted_file_is_not_trusted(project: Path) -> None:
+    say(project, "trust", "--yes")
+    other = project.parent / "other"
+    (other / "below").mkdir(parents=True)
+    (other / "mine.py").write_text(METHOD.replace("return 1", "return 666"))
+    (other / ".duet-rpc.toml").symlink_to("../project/.duet-rpc.toml")
+    assert call(other)[0] == -32601
+    assert call(project)[0] == 1
+
+
+def test_a_folder_reached_through_a_link_is_the_same_folder(project: Path) -> None:
+    say(project, "trust", "--yes")
+    link = project.parent / "link"
+    link.symlink_to("project")
+    assert call(link)[0] == 1
+
+
+def test_a_folder_that_is_renamed_is_another_one(project: Path) -> None:
+    say(project, "trust", "--yes")
+    other = project.rename(project.parent / "renamed")
+    assert call(other)[0] == -32601
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\u2028b", "a\\nb", "a b", "\x1b[2J", "a\rb"])
+def test_a_folder_of_any_name_can_be_trusted(project: Path, name: str) -> None:
+    other = project.rename(project.parent / name)
+    code, out, _ = say(other, "trust", "--yes")
+    assert code == 0
+    assert "\x1b" not in out
+    assert call(other)[0] == 1
+    assert "\x1b" not in say(other, "untrust")[1] + say(other, "config")[1]
+    assert call(other)[0] == -32601
+
+
+def test_a_stdout_that_knows_ascii_only_is_no_traceback(project: Path) -> None:
+    other = project.rename(project.parent / "ordinateur-à-moi")
+    for words in (["trust", "--yes"], ["config"], ["untrust"]):
+        code, out, _ = say(other, *words, PYTHONIOENCODING="ascii")
+        assert code == 0
+        assert r"ordinateur-\xe0-moi" in out
+
+
+def test_what_would_be_run_can_not_hide_itself(project: Path) -> None:
+    (project / ".duet-rpc.toml").write_text('methods.load = ["evil.py\\u001b[2K\\r", "good.py"]\n')
+    out = say(project, "trust", typed="n\n")[1]
+    assert r"evil.py\x1b[2K\r" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("home", ["", "relative", "no folder"])
+def test_a_record_that_can_not_be_written_is_said_with_its_name(project: Path, home: str) -> None:
+    if home == "no folder":
+        (project.parent / "home").rmdir()
+        (project.parent / "home").write_text("")
+        home = str(project.parent / "home")
+        message = f"nothing has changed: {home}/.local/state/duet-rpc/trusted can't be written"
+    else:
+        message = "nothing has changed: there is no home directory to keep the record in"
+    for words in (["trust", "--yes"], ["untrust"]):
+        code, out, err = say(project, *words, HOME=home)
+        if words == ["trust", "--yes"]:
+            assert code == 1
+            assert message in err
+            assert "Trusted" not in out
+    assert not (project / "below" / "relative").exists()
+
+
 @pytest.mark.parametrize(
     ("typed", "trusted"), [("y\n", True), ("n\n", False), ("\n", False), ("\x04", False)]
 )
@@ -103,6 +171,13 @@ def test_a_person_is_asked(project: Path, typed: str, trusted: bool) -> None:
     assert (code == 0) is trusted
     assert "Trust this file as it is now? [y/N]" in out
     assert (call(project)[0] == 1) is trusted
+
+
+def test_a_file_that_the_user_names_is_the_users_own_word(project: Path) -> None:
+    file = str(project / ".duet-rpc.toml")
+    out = say(project, "config", DUET_RPC_CONFIG=file)[1]
+    assert f"methods.load    {project / 'mine.py'}  ({file})" in out
+    assert "not trusted" not in out
 
 
 def test_where_nobody_can_be_asked_nothing_is_trusted(project: Path) -> None:
@@ -134,7 +209,7 @@ def test_a_broken_project_file_is_said_to_be_broken(project: Path) -> None:
     for word in ("trust", "config", "rpc"):
         code, _, err = say(project, word)
         assert code == 2
-        assert "at line 1" in err
+        assert "toml:1: Expected" in err
 
 
 def test_config_shows_each_setting_and_its_origin(project: Path) -> None:

@@ -17,7 +17,8 @@ HERE = Path(__file__).parent
 DAEMON = sys.argv[1]
 
 
-def daemon_command(flags: Sequence[str] = ()) -> list[str]:
+def daemon_command(flags: Sequence[str] = (), command: str = "rpc") -> list[str]:
+    assert command == "rpc"
     if DAEMON == "nowhere":
         return [str(HERE / "nowhere")]
     if DAEMON == "methods":

@@ -79,7 +79,8 @@ def input_schema(method: Method) -> Schema:
 
 def output_schema(method: Method) -> Schema:
     """Describe the structured content."""
-    schema = modern(method.returns)
+    # A result may have members that its type does not name, as a subclass has.
+    schema = modern(method.returns, closed=False)
     if returns_object(method):
         return schema
     return {
@@ -95,21 +96,80 @@ def returns_object(method: Method) -> bool:
     return method.returns.get("type") == "object"
 
 
-def modern(schema: Schema) -> Schema:
+def modern(schema: Schema, closed: bool = True) -> Schema:
     """Write a schema as JSON Schema 2020-12, which has another word for a tuple's items."""
     made: Schema = {}
     for key, value in schema.items():
         if key == "items" and isinstance(value, list):
-            made["prefixItems"] = [modern(each) for each in value]
+            made["prefixItems"] = [modern(each, closed) for each in value]
         elif key in ("items", "additionalProperties") and isinstance(value, dict):
-            made[key] = modern(value)
+            made[key] = modern(value, closed)
         elif key == "properties" and isinstance(value, dict):
-            made[key] = {name: modern(each) for name, each in value.items()}
+            made[key] = {name: modern(each, closed) for name, each in value.items()}
         elif key == "anyOf" and isinstance(value, list):
-            made[key] = [modern(each) for each in value]
-        else:
+            made[key] = [modern(each, closed) for each in value]
+        elif closed or key != "additionalProperties":
             made[key] = value
     return made
+
+
+TYPES: dict[object, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int, float),  # 1.0 is one; a fraction is found below
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def find_departure(value: object, schema: Schema) -> str | None:
+    """Find where a result is not what its schema says; return the path to it.
+
+    A client that checks what it gets refuses such a result in words that help nobody.
+    """
+    if "anyOf" in schema:
+        fits = (find_departure(value, each) is None for each in schema["anyOf"])  # type: ignore[attr-defined]
+        return None if any(fits) else ""
+    if "type" in schema and type(value) not in TYPES[schema["type"]]:
+        return ""
+    if isinstance(value, float) and schema.get("type") == "integer" and not value.is_integer():
+        return ""
+    if "enum" in schema:
+        same = (type(value) is type(each) and value == each for each in schema["enum"])  # type: ignore[attr-defined]
+        return None if any(same) else ""
+    if isinstance(value, list):
+        return _find_in_array(value, schema.get("items"))
+    if isinstance(value, dict):
+        return _find_in_object(value, schema)
+    return None
+
+
+def _find_in_array(value: list[object], items: object) -> str | None:
+    if isinstance(items, list) and len(items) != len(value):
+        return ""
+    if not items:
+        return None
+    for at, each in enumerate(value):
+        place = find_departure(each, items[at] if isinstance(items, list) else items)  # type: ignore[arg-type]
+        if place is not None:
+            return f"[{at}]{place}"
+    return None
+
+
+def _find_in_object(value: dict[str, object], schema: Schema) -> str | None:
+    for name in schema.get("required", ()):  # type: ignore[attr-defined]
+        if name not in value:
+            return f".{name}"
+    named, others = schema.get("properties", {}), schema.get("additionalProperties")
+    for name, each in value.items():
+        wanted = named.get(name, others)  # type: ignore[attr-defined]
+        if wanted:
+            place = find_departure(each, wanted)
+            if place is not None:
+                return f".{name}{place}"
+    return None
 
 
 def write_result(result: bytes, method: Method, version: Version) -> bytes:

@@ -24,21 +24,21 @@ class MethodLog:
     def __init__(self, add: Callable[[str, str], None]) -> None:
         self._add = add
 
-    def debug(self, message: str) -> None:
+    def debug(self, message: object) -> None:
         """Log at level debug."""
-        self._add("debug", message)
+        self._add("debug", str(message))
 
-    def info(self, message: str) -> None:
+    def info(self, message: object) -> None:
         """Log at level info."""
-        self._add("info", message)
+        self._add("info", str(message))
 
-    def warn(self, message: str) -> None:
+    def warn(self, message: object) -> None:
         """Log at level warn."""
-        self._add("warn", message)
+        self._add("warn", str(message))
 
-    def error(self, message: str) -> None:
+    def error(self, message: object) -> None:
         """Log at level error."""
-        self._add("error", message)
+        self._add("error", str(message))
 
 
 class Context:

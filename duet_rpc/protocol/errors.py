@@ -12,6 +12,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 REQUEST_CANCELLED = -32800
+REQUEST_FAILED = -32803
 
 TITLES = {
     PARSE_ERROR: "Parse error",
@@ -20,6 +21,7 @@ TITLES = {
     INVALID_PARAMS: "Invalid params",
     INTERNAL_ERROR: "Internal error",
     REQUEST_CANCELLED: "Request cancelled",
+    REQUEST_FAILED: "Request failed",
 }
 
 UNSUPPORTED_CONTENT_TYPE = "unsupported-content-type"

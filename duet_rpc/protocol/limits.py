@@ -35,3 +35,42 @@ RECEIVED_MAX = 80
 
 INTEGER_DIGITS_MAX = 4300
 """Digits of an integer: CPython's own default; beyond it conversion time is quadratic."""
+
+QUEUE_MAX = 4 * 1024 * 1024
+"""Bytes that wait to be written to a backend before requests to it are refused."""
+
+PENDING_MAX = 10_000
+"""Requests of one backend that wait for its answer."""
+
+CLIENT_QUEUE_MAX = 1024 * 1024
+"""Bytes that wait to be written to the gateway's client before backends are read no more."""
+
+REQUEST_TIMEOUT = 300.0
+"""Seconds that a backend has for an answer, counted from its last sign of progress."""
+
+RESTART_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds before a backend that died is started again; after the last it has failed."""
+
+STABLE = 60.0
+"""Seconds after which a backend's earlier deaths are forgotten."""
+
+START_TIMEOUT = 60.0
+"""Seconds that a backend has for its handshake."""
+
+LIST_TIMEOUT = 3.0
+"""Seconds that a merged list waits for the backends that have not said what they have."""
+
+LAST_REPLIES = 0.4
+"""Seconds that a gateway waits for replies once its input has ended."""
+
+TERM_AFTER = 0.7
+"""Seconds between the end of a backend's input and SIGTERM."""
+
+KILL_AFTER = 1.2
+"""Seconds between the end of a backend's input and SIGKILL."""
+
+STDERR_LINES = 20
+"""Lines of a backend's stderr that are kept to be shown."""
+
+STDERR_RATE = 100
+"""Lines of a backend's stderr that are logged in one second."""

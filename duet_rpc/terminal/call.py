@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from duet_rpc.client import Params
 
 
-def call(words: Sequence[str], flags: Sequence[str], no_color: bool) -> int:
+def call(words: Sequence[str], flags: Sequence[str], no_color: bool, command: str = "rpc") -> int:
     """Make the call that the words ask for; return the exit code."""
     method, *arguments = words
     check_text(method)
     params = read_arguments(arguments, stdin_bytes)
     leave_on_signals()
     try:
-        with Client(clients.daemon_command(flags)) as client:
+        with Client(clients.daemon_command(flags, command)) as client:
             return _call(client, method, params, no_color)
     except DaemonError as error:
         say(f"{paint('duet-rpc:', 'bad', wants_color(sys.stderr, no_color))} {error}")

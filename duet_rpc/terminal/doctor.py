@@ -170,7 +170,7 @@ def check_cache(archive: str, package: str) -> Check:
         tried = " nor ".join(roots)
         return Check("cache", WARN, f"neither {tried} can be used: each start is slower", fix)
     if roots and not package.startswith(roots[0] + os.sep):
-        return Check("cache", WARN, f"{roots[0]} can't be used; unpacked into {package}", fix)
+        return Check("cache", WARN, f"{roots[0]} is not used; unpacked into {package}", fix)
     if len(roots) < 2:
         fix = "set HOME or XDG_CACHE_HOME"
         return Check("cache", WARN, f"no home directory; unpacked into {package}", fix)
@@ -202,13 +202,33 @@ def check_config() -> Iterator[Check]:
         yield Check("config", OK, "no file; the defaults are in force")
         return
     try:
-        config.load(os.environ, directory)
+        settings = config.load(os.environ, directory)
     except config.ConfigError as error:
         fix = "correct it, or move the file away; no command works until then"
         yield Check("config", FAIL, str(error), fix)
     else:
         for path in files:
             yield Check("config", OK, path)
+        for warning in settings.warnings:
+            what, _, fix = warning.partition(". ")
+            yield Check("trust", WARN, what, fix)
+        for backend in settings.backends.values():
+            yield check_backend(backend)
+
+
+def check_backend(backend: config.BackendSettings) -> Check:
+    """Look at what a backend would run; whether it runs, `gateway --check` says."""
+    name = f"backend {backend.name}"
+    program = backend.command[0]
+    path = shutil.which(program, path=backend.env.get("PATH"))
+    if backend.cwd is not None and not os.path.isdir(backend.cwd):
+        fix = f"mkdir -p {backend.cwd}, or correct backends.{backend.name}.cwd"
+        return Check(name, FAIL, f"its working directory is not there: {backend.cwd}", fix)
+    if path is None:
+        where = "is not there or can't be executed" if os.sep in program else "is not on PATH"
+        fix = f"install it, or correct backends.{backend.name}.command"
+        return Check(name, FAIL, f"{program} {where}", fix)
+    return Check(name, OK, f"{path}; `duet-rpc gateway --check` starts it")
 
 
 def check_log() -> Check:

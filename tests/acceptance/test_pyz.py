@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import os
 import shutil
@@ -198,6 +199,51 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path: Path) -> Non
     (packages / "duet_rpc" / "__init__.py").write_text("raise SystemExit('planted')\n")
     packages.chmod(0o777)
     assert version(sys.executable, env) == VERSION
+
+
+def test_a_folder_inside_one_that_others_can_write_to_is_not_trusted(tmp_path: Path) -> None:
+    # Who can write to the outer folder can put a link to something of ours in it, and
+    # let it lead elsewhere a moment later.
+    env = home(tmp_path)
+    version(sys.executable, env)
+    root = tmp_path / "home" / ".cache" / "duet-rpc"
+    (packages,) = root.glob("*/site-packages")
+    planted = tmp_path / "planted"
+    packages.rename(planted)
+    (planted / "duet_rpc" / "__init__.py").write_text("raise SystemExit('planted')\n")
+    packages.symlink_to(planted)
+    root.chmod(0o777)
+    assert version(sys.executable, env) == VERSION
+    if os.geteuid() == 0:
+        root.chmod(0o700)
+        os.chown(root, 12345, 12345)
+        assert version(sys.executable, env) == VERSION
+
+
+def test_a_relative_tmpdir_is_none(tmp_path: Path) -> None:
+    env = {**home(tmp_path), "HOME": "", "TMPDIR": "here"}
+    done = subprocess.run(
+        [sys.executable, PYZ, "version"], env={**os.environ, **env}, cwd=tmp_path, timeout=60,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == __version__
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
+    with zipfile.ZipFile(PYZ) as archive:
+        ast.parse(archive.read("__main__.py"), feature_version=(3, 4))
+    for old in Path("~/.pyenv/versions").expanduser().glob("*/bin/python"):
+        number = tuple(map(int, old.parts[-3].split(".")[:2])) if old.parts[-3][0].isdigit() else ()
+        if not () < number < (3, 9):
+            continue
+        done = subprocess.run(
+            [old, PYZ, "rpc"], env={**os.environ, **home(tmp_path)}, timeout=60,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"duet-rpc: this Python is too old: {old.parts[-3]}")
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_files_missing_in_the_cache_are_no_harm(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any, Literal, Optional, TypedDict
 
@@ -95,3 +96,61 @@ def noisy() -> str:
     """Print to stdout."""
     print("noise")
     return "quiet"
+
+
+@method
+def takes_its_time(way: str, ctx: Context) -> str:
+    """End in a way of its own once it is cancelled, or after five seconds."""
+    try:
+        with ctx.uninterrupted():
+            for step in range(500):
+                ctx.progress(step)
+                time.sleep(0.01)
+                if ctx.cancelled and way != "ends late":
+                    break
+            ctx.progress(1001)
+    except BaseException:  # noqa: BLE001 - it means to
+        if way == "fails":
+            raise ValueError(way) from None
+        if way == "refuses":
+            raise RpcError(-32000, way) from None
+    return way
+
+
+@method
+def claims_to_be_cancelled() -> str:
+    """Use the error code of a cancelled request."""
+    raise RpcError(-32800, "Not today")
+
+
+@dataclasses.dataclass
+class Box:
+    """What `box` returns; it has a member that nobody can pass in."""
+
+    width: int
+    area: int = dataclasses.field(init=False, default=0)
+
+
+@dataclasses.dataclass
+class Crate(Box):
+    """A box with more to say."""
+
+    label: str = ""
+
+
+@method
+def box(crate: bool = False) -> Box:
+    """Return an object with more members than its constructor takes."""
+    return Crate(1, "x") if crate else Box(1)
+
+
+@method
+def wrong_inside(kind: str) -> dict[str, list[int]]:
+    """Promise one thing and return another, somewhere inside."""
+    wrong: Any = {"a": [1, None], "b": 5, "c": [True], "d": [1.5], "x": [1.0, -3]}
+    return {"ok": [], kind: wrong[kind]}
+
+
+@method
+def forgets() -> str:  # type: ignore[empty-body]
+    """Forget to return what it made."""

@@ -21,7 +21,10 @@
       (should (equal (plist-get (duet-rpc-error-data err) :param) "level"))
       (should (string-prefix-p
                "duet-rpc: \"setLogLevel: Invalid params" (error-message-string err)))
-      (should (string-match-p "got loud" (error-message-string err))))
+      (should (string-match-p "expected one of debug, info, warn, error, received loud"
+                              (error-message-string err)))
+      ;; Said once is enough.
+      (should-not (string-match-p "expected.*expected" (cadr err))))
     (let ((err (should-error (duet-rpc-request "noSuchMethod") :type 'jsonrpc-error)))
       (should (equal (duet-rpc-error-code err) -32601))
       (should-not (duet-rpc-error-data err)))))
@@ -48,15 +51,102 @@
 (ert-deftest duet-rpc-request-is-cancelled-by-quit ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
-    (let ((timer (run-with-timer 0.3 nil (lambda () (setq quit-flag t))))
-          (inhibit-quit nil))
-      (should (eq 'quit (condition-case nil
-                            (duet-rpc-request "never")
-                          (quit 'quit))))
-      (cancel-timer timer))
+    (let ((inhibit-quit nil))
+      (should (eq 'quit (duet-rpc-test-quitting 0.3 (duet-rpc-request "never")))))
     (should (= 0 (duet-rpc-test-pending)))
-    (let ((never (car (duet-rpc-test-seen "never"))))
-      (should never)
+    (should (= 1 (length (duet-rpc-test-seen "never"))))
+    (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest"))))))
+
+(ert-deftest duet-rpc-request-is-cancelled-by-quit-where-quitting-is-inhibited ()
+  ;; As in timers and process filters; Emacs must not hang there either.
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (let (timer callback filter local)
+      (run-with-timer 0.1 nil
+                      (lambda ()
+                        (setq timer (duet-rpc-test-quitting 0.3
+                                      (duet-rpc-request "never")))))
+      (duet-rpc-test-until timer)
+      (duet-rpc-async-request
+       "echo" nil
+       :success-fn (lambda (_)
+                     (setq callback (duet-rpc-test-quitting 0.3
+                                      (duet-rpc-request "never")))))
+      (duet-rpc-test-until callback)
+      (make-process :name "other" :command '("echo" "x") :noquery t
+                    :filter (lambda (&rest _)
+                              (setq filter (duet-rpc-test-quitting 0.3
+                                             (duet-rpc-request "never")))))
+      (duet-rpc-test-until filter)
+      (let ((inhibit-quit t))
+        (setq local (list (with-local-quit
+                            (run-with-timer 0.3 nil (lambda () (setq quit-flag t)))
+                            (duet-rpc-request "never"))
+                          quit-flag))
+        (setq quit-flag nil))
+      (should (equal (list timer callback filter local) '(quit quit quit (nil t)))))
+    (should (= 4 (length (duet-rpc-test-seen "$/cancelRequest"))))
+    (should (= 0 (duet-rpc-test-pending)))))
+
+(ert-deftest duet-rpc-request-works-where-quitting-is-inhibited ()
+  (duet-rpc-test-with-fake
+    (let (got)
+      (run-with-timer 0 nil (lambda () (push (duet-rpc-request "upcase" '(:text "t")) got)))
+      (make-process :name "other" :command '("echo" "x") :noquery t
+                    :filter (lambda (&rest _)
+                              (push (duet-rpc-request "upcase" '(:text "f")) got)))
+      (let ((inhibit-quit t))
+        (push (duet-rpc-request "upcase" '(:text "i")) got))
+      (duet-rpc-test-until (= 3 (length got)))
+      (should (equal (sort got #'string<) '("F" "I" "T"))))))
+
+(ert-deftest duet-rpc-request-is-cancelled-by-input ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    ;; What Emacs does inside `while-no-input' when a key is typed.
+    (run-with-timer 0.3 nil (lambda () (setq quit-flag throw-on-input)))
+    (should (eq t (while-no-input (duet-rpc-request "never"))))
+    (should (= 0 (duet-rpc-test-pending)))
+    (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest"))))))
+
+(ert-deftest duet-rpc-request-is-cancelled-by-quitting-twice ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (let ((again (lambda (&rest _) (setq quit-flag t)))
+          (inhibit-quit t))
+      (advice-add 'jsonrpc-notify :before again)
+      (unwind-protect
+          (should (eq 'quit (duet-rpc-test-quitting 0.3 (duet-rpc-request "never"))))
+        (advice-remove 'jsonrpc-notify again))
+      (should quit-flag)
+      (setq quit-flag nil))
+    (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest"))))
+    (should (= 0 (duet-rpc-test-pending)))))
+
+(defconst duet-rpc-test-slow-fake
+  (list "sh" "-c" (concat "sleep 1; exec "
+                          (mapconcat #'shell-quote-argument duet-rpc-test-fake " ")))
+  "A server that reads nothing for a while.")
+
+(ert-deftest duet-rpc-request-is-cancelled-by-quit-before-it-is-sent ()
+  (duet-rpc-test-with duet-rpc-test-slow-fake
+    (should (eq 'quit (duet-rpc-test-quitting 0.3
+                        (duet-rpc-request "size" (list :text (make-string 300000 ?x))))))
+    ;; What was sent in part is sent in full, or else nothing more is understood.
+    (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
+    (should (= 1 (length (duet-rpc-test-seen "size"))))
+    (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest"))))
+    (should (= 0 (duet-rpc-test-pending)))))
+
+(ert-deftest duet-rpc-notify-may-come-amid-the-sending-of-a-request ()
+  (duet-rpc-test-with duet-rpc-test-slow-fake
+    (run-with-timer 0.3 nil (lambda () (duet-rpc-notify "hello")))
+    (let ((call (duet-rpc-async-request "never" (list :text (make-string 300000 ?x)))))
+      ;; It can be cancelled, and death would end it.
+      (should (duet-rpc--call-id call))
+      (should (= 1 (length (duet-rpc-test-seen "hello"))))
+      (should (= 1 (duet-rpc-test-pending)))
+      (duet-rpc-cancel call)
       (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest")))))))
 
 (ert-deftest duet-rpc-request-refuses-what-is-not-json ()
@@ -171,7 +261,8 @@
 
 (ert-deftest duet-rpc-progress-puts-off-the-timeout ()
   (duet-rpc-test-with-fake
-    (should (equal "done" (duet-rpc--request "progress" '(:steps 6 :pause 0.2)
+    (should (equal "done" (duet-rpc--request (duet-rpc--live-server) "progress"
+                                             '(:steps 6 :pause 0.2)
                                              :timeout 0.6 :progress-fn #'ignore)))
     (let (got)
       (duet-rpc-async-request "progress" '(:steps 6 :pause 0.2)

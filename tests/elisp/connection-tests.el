@@ -24,11 +24,11 @@
     (let ((duet-rpc--file (duet-rpc-test-library dir))
           (pyz (concat dir "duet-rpc.pyz")))
       (copy-file duet-rpc-test-pyz pyz)
-      (should (equal (duet-rpc--command "") `("python3" ,pyz "rpc")))
+      (should (equal (duet-rpc--command (duet-rpc--server)) `("python3" ,pyz "rpc")))
       (let ((duet-rpc--file (concat dir "duet-rpc.elc"))
             (duet-rpc-python "/usr/bin/python3")
             (duet-rpc-arguments '("rpc" "--log-level" "debug")))
-        (should (equal (duet-rpc--command "")
+        (should (equal (duet-rpc--command (duet-rpc--server))
                        `("/usr/bin/python3" ,pyz "rpc" "--log-level" "debug")))))))
 
 (ert-deftest duet-rpc-finds-the-program-behind-a-link ()
@@ -38,7 +38,7 @@
     (make-directory (concat dir "build"))
     (make-symbolic-link (concat dir "repo/duet-rpc.el") (concat dir "build/duet-rpc.el"))
     (let ((duet-rpc--file (concat dir "build/duet-rpc.elc")))
-      (should (equal (nth 1 (duet-rpc--command ""))
+      (should (equal (nth 1 (duet-rpc--command (duet-rpc--server)))
                      (concat dir "repo/duet-rpc.pyz"))))))
 
 (ert-deftest duet-rpc-finds-the-program-on-the-path ()
@@ -49,13 +49,13 @@
       (make-directory (concat dir "bin"))
       (write-region "#!/bin/sh\n" nil script nil 'silent)
       (set-file-modes script #o755)
-      (should (equal (duet-rpc--command "") `(,script "rpc"))))))
+      (should (equal (duet-rpc--command (duet-rpc--server)) `(,script "rpc"))))))
 
 (ert-deftest duet-rpc-prefers-the-option ()
   (let ((duet-rpc-program duet-rpc-test-pyz))
-    (should (equal (nth 1 (duet-rpc--command "")) duet-rpc-test-pyz)))
+    (should (equal (nth 1 (duet-rpc--command (duet-rpc--server))) duet-rpc-test-pyz)))
   (let ((duet-rpc-program '("a" "whole" "command")))
-    (should (equal (duet-rpc--command "") '("a" "whole" "command"))))
+    (should (equal (duet-rpc--command (duet-rpc--server)) '("a" "whole" "command"))))
   (let* ((duet-rpc-program "/nowhere/duet-rpc.pyz")
          (err (should-error (duet-rpc-request "version") :type 'duet-rpc-error)))
     (should (string-match-p "/nowhere/duet-rpc.pyz (the option `duet-rpc-program')"
@@ -70,7 +70,7 @@
            (text (cadr (should-error (duet-rpc-request "version")
                                      :type 'duet-rpc-error))))
       (dolist (part (list (concat dir "duet-rpc.pyz") (concat dir "repo/duet-rpc.pyz")
-                          "/nowhere/bin" "pipx install" "`duet-rpc-program'"))
+                          "/nowhere/bin" "or the command duet-rpc on the path" "`duet-rpc-program'"))
         (should (string-match-p (regexp-quote part) text)))
       ;; A person sees the text and nothing else.
       (should (equal (list 'user-error text)
@@ -261,5 +261,105 @@
       (dotimes (_ 50)
         (duet-rpc--append-log server (concat (make-string 9999 ?x) "\n")))
       (should (< (buffer-size (duet-rpc--log-buffer server)) 210000)))))
+
+(ert-deftest duet-rpc-finds-a-bare-name-on-the-path ()
+  (duet-rpc-test-in-directory dir
+    (let ((duet-rpc-program "my-duet")
+          (exec-path (list dir))
+          (script (concat dir "my-duet")))
+      (let ((text (cadr (should-error (duet-rpc-request "version")
+                                      :type 'duet-rpc-error))))
+        (should (string-match-p "my-duet (the option `duet-rpc-program'" text))
+        (should (string-match-p (regexp-quote dir) text)))
+      (write-region "#!/bin/sh\n" nil script nil 'silent)
+      (set-file-modes script #o755)
+      (should (equal (duet-rpc--command (duet-rpc--server)) `(,script "rpc"))))))
+
+(ert-deftest duet-rpc-says-when-its-directory-is-missing ()
+  (duet-rpc-test-with-pyz
+    (let* ((duet-rpc-directory "/nowhere/at/all")
+           (err (should-error (duet-rpc-request "version") :type 'duet-rpc-error)))
+      (should (string-match-p "/nowhere/at/all.*`duet-rpc-directory'" (cadr err))))))
+
+(ert-deftest duet-rpc-starts-from-a-deleted-directory ()
+  (let* ((gone (file-name-as-directory (make-temp-file "duet-rpc" t)))
+         (default-directory gone))
+    (delete-directory gone)
+    (duet-rpc-test-with-pyz
+      (should (duet-rpc-request "version"))
+      (save-window-excursion
+        (duet-rpc-doctor)
+        (duet-rpc-test-until (string-match-p "^Ping +[0-9.]+ ms" (buffer-string)))))))
+
+(ert-deftest duet-rpc-takes-no-environment-from-a-buffer ()
+  (skip-unless (file-directory-p "/proc/self"))
+  (duet-rpc-test-with-pyz
+    (with-temp-buffer
+      (setq-local process-environment (cons "OF_THIS_BUFFER=1" process-environment)
+                  exec-path '("/nowhere"))
+      (duet-rpc-request "version")
+      (let ((environment (format "/proc/%d/environ" (duet-rpc-test-pid))))
+        (with-temp-buffer
+          (insert-file-contents-literally environment)
+          (should (search-forward "HOME=" nil t))
+          (goto-char (point-min))
+          (should-not (search-forward "OF_THIS_BUFFER" nil t)))))))
+
+(ert-deftest duet-rpc-keeps-events-only-when-asked ()
+  (duet-rpc-test-with-pyz
+    (duet-rpc-request "listMethods")
+    (should-not (string-match-p "listMethods"
+                                (with-current-buffer
+                                    (get-buffer-create "*duet-rpc events*")
+                                  (buffer-string)))))
+  (duet-rpc-test-with-pyz
+    (let ((duet-rpc-events-size 100000))
+      (duet-rpc-request "listMethods"))
+    (with-current-buffer "*duet-rpc events*"
+      (should (string-match-p "listMethods" (buffer-string))))))
+
+(ert-deftest duet-rpc-stop-does-not-wait-for-a-stuck-daemon ()
+  (duet-rpc-test-with '("sleep" "30")
+    ;; More than the pipe holds, so that nothing more can be sent.
+    (should (eq 'quit (duet-rpc-test-quitting 0.3
+                        (duet-rpc-request "x" (list :text (make-string 500000 ?x))))))
+    (let ((begin (float-time)))
+      (duet-rpc-stop)
+      (should (< (- (float-time) begin) 5)))))
+
+(ert-deftest duet-rpc-death-is-noticed-without-a-log ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (kill-buffer "*duet-rpc log*")
+    (let (ended)
+      (duet-rpc-async-request "never" nil :error-fn (lambda (err) (push err ended)))
+      (should (string-match-p
+               "exited with code 3"
+               (cadr (should-error (duet-rpc-request "die" '(:code 3))
+                                   :type 'duet-rpc-error))))
+      (duet-rpc-test-until ended)
+      (should (eq (duet-rpc-status) 'waiting)))))
+
+(ert-deftest duet-rpc-death-is-noticed-while-its-children-go-on ()
+  (duet-rpc-test-with '("sh" "-c" "(timeout 12 yes >&2) & sleep 0.3; exit 3")
+    (let ((begin (float-time)))
+      (should (string-match-p
+               "exited with code 3"
+               (cadr (should-error (duet-rpc-request "version") :type 'duet-rpc-error))))
+      (should (< (- (float-time) begin) 6)))))
+
+(ert-deftest duet-rpc-bears-that-its-buffers-are-killed ()
+  (duet-rpc-test-with-fake
+    (with-temp-buffer
+      (let ((buffer (current-buffer)) ended)
+        (duet-rpc-request "echo")
+        (kill-buffer (jsonrpc-stderr-buffer
+                      (duet-rpc--server-connection (duet-rpc--server))))
+        (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
+        (duet-rpc-async-request "never" nil :error-fn (lambda (err) (push err ended)))
+        (kill-buffer (process-buffer (duet-rpc--server-process (duet-rpc--server))))
+        (duet-rpc-test-until ended)
+        (should (buffer-live-p buffer))
+        (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))))))
 
 ;;; connection-tests.el ends here

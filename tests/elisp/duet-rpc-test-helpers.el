@@ -19,6 +19,12 @@
 (load (getenv "DUET_RPC_EL") nil t)
 (setq create-lockfiles nil
       make-backup-files nil)
+;; The library is not compiled here, so what a test puts in the place of a
+;; primitive needs no trampoline, which would take seconds to make.
+(defvar comp-enable-subr-trampolines)
+(defvar native-comp-enable-subr-trampolines)
+(setq comp-enable-subr-trampolines nil
+      native-comp-enable-subr-trampolines nil)
 
 (defmacro duet-rpc-test-with (program &rest body)
   "Run BODY with a fresh server, PROGRAM; stop it afterwards.
@@ -35,10 +41,7 @@ Fail if a call is still pending then, or a process left."
                       (should (= 0 (hash-table-count
                                     (duet-rpc--server-calls server)))))
                     duet-rpc--servers))
-       (maphash (lambda (host _)
-                  (let ((default-directory (concat host "/")))
-                    (duet-rpc-stop)))
-                duet-rpc--servers))
+       (maphash (lambda (_ server) (duet-rpc--stop server)) duet-rpc--servers))
      (duet-rpc-test-until
       (null (cl-remove-if (lambda (process) (tramp-test-process-p process))
                           (cl-set-difference (process-list) before))))))
@@ -74,6 +77,14 @@ Fail if a call is still pending then, or a process left."
                    (apply real format args))))
        ,@body)
      (string-join (nreverse shown) "\n")))
+
+(defmacro duet-rpc-test-quitting (seconds &rest body)
+  "Run BODY while a person types \\[keyboard-quit] after SECONDS.
+Return `quit' if that ended BODY, or else what BODY returned."
+  (declare (indent 1) (debug t))
+  `(let ((timer (run-with-timer ,seconds nil (lambda () (setq quit-flag t)))))
+     (unwind-protect (condition-case nil (progn ,@body) (quit 'quit))
+       (cancel-timer timer))))
 
 (defun duet-rpc-test-pending ()
   "Return how many calls wait for an answer."

@@ -51,6 +51,34 @@ METHODS: list[dict[str, Any]] = [
         ],
         "result": {"name": "result", "schema": {"type": "object"}},
     },
+    {
+        "name": "odd.kinds",
+        "summary": "Take what is seldom asked for.",
+        "params": [
+            {"name": name, "required": True, "schema": schema}
+            for name, schema in {
+                "object": {"type": "object"},
+                "nullNumber": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                "nullChoice": {"anyOf": [{"enum": ["a", "b"]}, {"type": "null"}]},
+                "nullFlag": {"type": ["boolean", "null"]},
+                "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+                "either2": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+                "anything": {},
+                "choice": {"enum": [1, 2]},
+                "names": {"type": "array", "items": {"type": "string"}},
+                "day": {"type": "string", "format": "date"},
+            }.items()
+        ]
+        + [
+            {"name": "fill_column", "schema": {"type": "integer", "default": 70}},
+            {"name": "aB", "schema": {"type": "integer"}},
+            {
+                "name": "a_b",
+                "schema": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+            },
+        ],
+        "result": {"name": "result", "schema": {"type": "object"}},
+    },
     {"name": "nothing", "summary": "Return null.", "params": [], "result": {"name": "result"}},
 ]
 
@@ -156,6 +184,7 @@ ANSWERS: dict[str, Callable[[Any, object], object]] = {
     "initialize": initialize,
     "echo": echo,
     "every.kindOf": echo,
+    "odd.kinds": echo,
     "nothing": lambda _, __: None,
     "upcase": lambda params, _: str(params["text"]).upper(),
     "size": lambda params, _: len(params["text"]),
@@ -199,7 +228,14 @@ def main() -> None:
         message = read()
         method, ident = message["method"], message.get("id")
         params = message.get("params") or {}
-        seen.append({"method": method, "hasParams": "params" in message, "id": ident})
+        seen.append(
+            {
+                "method": method,
+                "hasParams": "params" in message,
+                "id": ident,
+                "raw": json.dumps(params)[:1000],
+            }
+        )
         if method == "$/cancelRequest":
             if held.pop(params["id"], None) == "late":
                 send(id=params["id"], result="too late")

@@ -3,6 +3,8 @@
 ;;; Code:
 
 (require 'duet-rpc-test-helpers)
+(defvar comp-enable-subr-trampolines)
+(defvar native-comp-enable-subr-trampolines)
 
 (defmacro duet-rpc-test-typing (keys &rest body)
   "Run BODY in this buffer while a person types KEYS, and answers y."
@@ -18,7 +20,8 @@
 (defun duet-rpc-test-result ()
   "Return what the buffer of results shows, as Lisp."
   (with-current-buffer "*duet-rpc result*"
-    (duet-rpc--parse-json (buffer-string))))
+    (json-parse-string (buffer-string) :object-type 'plist :null-object nil
+                       :false-object :json-false)))
 
 (ert-deftest duet-rpc-call-asks-for-every-kind-of-parameter ()
   (duet-rpc-test-with-fake
@@ -36,6 +39,60 @@
                      '( :level "high" :sure t :count 7 :text "hello" :items [1]
                         :loud t)))
       (should (equal (car duet-rpc-method-history) "every.kindOf")))))
+
+(ert-deftest duet-rpc-call-asks-for-seldom-kinds ()
+  (duet-rpc-test-with-fake
+    (with-temp-buffer
+      (duet-rpc-test-typing
+          (concat "odd.kinds RET "
+                  "{} RET "                 ; an object without members
+                  "RET "                    ; null for a number
+                  "RET "                    ; null for a choice
+                  "RET "                    ; null for a boolean
+                  "word RET "               ; a text or a number: a text
+                  "12 RET "                 ; and a number
+                  "{\"a\":[{}]} RET "       ; anything
+                  "RET 2 RET "              ; a choice that must be made
+                  "[\"x\"] RET "
+                  "2026-01-31 RET "
+                  "RET RET RET")            ; all that may be left out
+        (call-interactively #'duet-rpc-call))
+      (should (equal (with-current-buffer "*duet-rpc result*"
+                       (replace-regexp-in-string "[ \n]" "" (buffer-string)))
+                     (concat "{\"object\":null,\"nullNumber\":null,\"nullChoice\":null,"
+                             "\"nullFlag\":null,\"either\":\"word\",\"either2\":12,"
+                             "\"anything\":{\"a\":[null]},\"choice\":2,"
+                             "\"names\":[\"x\"],\"day\":\"2026-01-31\"}")))
+      ;; jsonrpc.el makes nil of {}; what was sent is {}.
+      (should (string-prefix-p
+               (concat "{\"object\": {}, \"nullNumber\": null, \"nullChoice\": null, "
+                       "\"nullFlag\": null, \"either\": \"word\", \"either2\": 12, "
+                       "\"anything\": {\"a\": [{}]}, \"choice\": 2, "
+                       "\"names\": [\"x\"], \"day\": \"2026-01-31\"")
+               (plist-get (car (duet-rpc-test-seen "odd.kinds")) :raw))))))
+
+(ert-deftest duet-rpc-prompts-say-what-they-want ()
+  (duet-rpc-test-with-fake
+    (let (prompts)
+      (cl-flet ((note (prompt &rest _) (push prompt prompts) ""))
+        (cl-letf (((symbol-function 'read-string) #'note)
+                  ((symbol-function 'completing-read) #'note)
+                  ((symbol-function 'read-from-minibuffer) #'note))
+          (mapc (lambda (param)
+                  (unless (member (plist-get param :name) '("object" "choice" "names"))
+                    (duet-rpc--read-param param)))
+                (plist-get (duet-rpc--find-description "odd.kinds") :params))))
+      (should (equal (nreverse prompts)
+                     '("nullNumber (integer or null, empty for null): "
+                       "nullChoice (a|b or null, empty for null): "
+                       "nullFlag (boolean or null, empty for null): "
+                       "either (string or integer): "
+                       "either2 (string or integer): "
+                       "anything (any): "
+                       "day (date): "
+                       "fill_column (integer, default 70): "
+                       "aB (integer, optional): "
+                       "a_b (integer or null, optional): "))))))
 
 (ert-deftest duet-rpc-call-annotates-the-methods ()
   (duet-rpc-test-with-pyz
@@ -92,6 +149,15 @@
       (duet-rpc-call "upcase" '(:text "a") 'insert)
       (duet-rpc-call-again)
       (should (equal (buffer-string) "AA"))
+      ;; What lies between point and mark is not replaced unless it is marked.
+      (transient-mark-mode 1)
+      (push-mark 1 t t)
+      (duet-rpc-call "upcase" '(:text "b") 'replace)
+      (should (equal (buffer-string) "B"))
+      (insert "cd")
+      (deactivate-mark)
+      (should-error (duet-rpc-call-again) :type 'user-error)
+      (should (equal (buffer-string) "Bcd"))
       (let ((duet-rpc--last-call nil))
         (should-error (duet-rpc-call-again) :type 'user-error)))))
 
@@ -104,6 +170,38 @@
                     :type 'buffer-read-only)
       (should-not (duet-rpc-test-seen "upcase")))))
 
+(ert-deftest duet-rpc-call-asks-nothing-in-vain-in-a-read-only-buffer ()
+  (duet-rpc-test-with-fake
+    (with-temp-buffer
+      (setq buffer-read-only t)
+      (should-error (let ((current-prefix-arg '(4)))
+                      (call-interactively #'duet-rpc-call))
+                    :type 'buffer-read-only))))
+
+(ert-deftest duet-rpc-call-inserts-where-it-was-called ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (with-temp-buffer
+      (insert "one two")
+      (goto-char 4)
+      (push-mark 1 t t)
+      (transient-mark-mode 1)
+      ;; A timer edits the buffer meanwhile.
+      (let ((buffer (current-buffer)))
+        (run-with-timer 0.2 nil (lambda ()
+                                  (with-current-buffer buffer
+                                    (save-excursion
+                                      (goto-char (point-min))
+                                      (insert "zero "))))))
+      (duet-rpc-call "progress" '(:steps 2 :pause 0.3) 'replace)
+      (should (equal (buffer-string) "zero done two")))
+    (let ((buffer (generate-new-buffer "gone")) (other (current-buffer)))
+      (run-with-timer 0.2 nil (lambda () (kill-buffer buffer)))
+      (should-error (with-current-buffer buffer
+                      (duet-rpc-call "progress" '(:steps 2 :pause 0.3) 'insert))
+                    :type 'user-error)
+      (should (equal other (current-buffer))))))
+
 (ert-deftest duet-rpc-call-tells-errors-plainly ()
   (duet-rpc-test-with-fake
     (should (equal (should-error (duet-rpc-call "noSuchMethod" nil))
@@ -112,8 +210,10 @@
 (ert-deftest duet-rpc-call-shows-progress ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
-    (let ((shown (duet-rpc-test-messages
-                   (duet-rpc-call "progress" '(:steps 4 :pause 0.3) 'message))))
+    (let* ((comp-enable-subr-trampolines t) ; Emacs's own code shows it
+           (native-comp-enable-subr-trampolines t)
+           (shown (duet-rpc-test-messages
+                    (duet-rpc-call "progress" '(:steps 4 :pause 0.3) 'message))))
       (should (string-match-p "progress\\.\\.\\." shown))
       (should (string-match-p "done" shown)))))
 
@@ -192,6 +292,10 @@
       (erase-buffer)
       (should-error (duet-rpc-test-upcase-symbol) :type 'user-error))))
 
+(ert-deftest duet-rpc-define-command-refuses-nonsense ()
+  (dolist (args '((:parms (:text region)) (:params (:text prompt) :result replace)))
+    (should-error (macroexpand `(duet-rpc-define-command my-x "upcase" ,@args)))))
+
 (ert-deftest duet-rpc-generate-wrappers-writes-good-lisp ()
   (let* ((directory (make-temp-file "duet-rpc" t))
          (file (expand-file-name "my-methods.el" directory))
@@ -209,13 +313,22 @@
             (should (string-match-p "every kind" (documentation 'my-every-kind-of)))
             (should (string-match-p "LEVEL: low|high"
                                     (documentation 'my-every-kind-of)))
-            (should (equal (func-arity 'my-every-kind-of) '(5 . 7))))
+            (should (equal (func-arity 'my-every-kind-of) '(5 . 7)))
+            ;; `fill-column' is a variable, and two names are one in Lisp.
+            (should (equal (func-arity 'my-odd-kinds) '(10 . 13)))
+            (should (equal (help-function-arglist 'my-odd-kinds t)
+                           '( object null-number null-choice null-flag either
+                              either2 anything choice names day
+                              &optional the-fill-column a-b a-b-2))))
           (duet-rpc-test-with-pyz
             (duet-rpc-generate-wrappers file "duet")
             (should (byte-compile-file file))
             (load (concat file "c") nil t)
             (should (equal (funcall 'duet-set-log-level "info")
-                           '(:level "info" :success t)))))
+                           '(:level "info" :success t)))
+            (should (string-prefix-p
+                     "Set how much is logged, from now on.\nLEVEL: debug|info|warn|error"
+                     (documentation 'duet-set-log-level)))))
       (delete-directory directory t))))
 
 (ert-deftest duet-rpc-names-are-lispy ()
@@ -245,7 +358,7 @@
       (duet-rpc-methods-describe)
       (with-current-buffer "*Help*"
         (dolist (text '("Its answer is what it was given." "level: low|high"
-                        "ratio: number, default 0.5" "loud: boolean, default false"))
+                        "ratio: number or null, default 0.5" "loud: boolean, default false"))
           (should (string-match-p (regexp-quote text) (buffer-string)))))
       (set-buffer "*duet-rpc methods*")
       (should-error (duet-rpc-methods-find-source) :type 'user-error)
@@ -255,6 +368,14 @@
       (should (equal (file-name-nondirectory buffer-file-name) "fake_server.py"))
       (should (= (line-number-at-pos) 3))
       (kill-buffer))))
+
+(ert-deftest duet-rpc-describe-method-says-nothing-twice ()
+  (duet-rpc-test-with-pyz
+    (save-window-excursion
+      (duet-rpc-describe-method "setLogLevel")
+      (with-current-buffer "*Help*"
+        (should (= 1 (how-many "Set how much is logged" (point-min) (point-max))))))
+    (should-error (duet-rpc-describe-method "noSuchMethod") :type 'user-error)))
 
 (ert-deftest duet-rpc-log-shows-stderr ()
   (duet-rpc-test-with-pyz
@@ -295,6 +416,11 @@
   (cl-letf (((symbol-function 'call-interactively) #'ignore))
     (duet-rpc-menu))
   (should (commandp 'duet-rpc--menu))
+  (cl-letf* ((real (symbol-function 'require))
+             ((symbol-function 'require)
+              (lambda (feature &rest args)
+                (unless (eq feature 'transient) (apply real feature args)))))
+    (should-error (duet-rpc-menu) :type 'user-error))
   (let ((layout (format "%S" (get 'duet-rpc--menu 'transient--layout)))
         (start 0) (found 0))
     (while (string-match ":command \\(duet-rpc[-a-z]+\\)" layout start)
@@ -313,6 +439,7 @@
         (duet-rpc-doctor)
         (should (< (- (float-time) begin) 0.5)))
       (should (string-match-p "^Ping +\\.\\.\\.$" (buffer-string)))
+      (should (bobp))
       (duet-rpc-test-until (not (string-match-p " \\.\\.\\.$" (buffer-string))))
       (dolist (line (list (concat "^Emacs +" (regexp-quote emacs-version))
                           "^jsonrpc.el +1\\.0\\.[0-9]+, "
@@ -323,8 +450,24 @@
                           "^Ping +[0-9.]+ ms"
                           "^Methods +6: initialize"
                           "^Options +duet-rpc-program: "
+                          "^Config +log\\.level +info"
                           "^Last stderr +.*INFO"))
-        (should (string-match-p line (buffer-string)))))))
+        (should (string-match-p line (buffer-string))))
+      (revert-buffer)
+      (should (string-match-p "^Ping +\\.\\.\\.$" (buffer-string)))
+      (duet-rpc-test-until (not (string-match-p " \\.\\.\\.$" (buffer-string)))))))
+
+(ert-deftest duet-rpc-doctor-never-waits ()
+  (duet-rpc-test-with '("sleep" "30")
+    (let ((duet-rpc-timeout 1))
+      (save-window-excursion
+        (let ((begin (float-time)))
+          (duet-rpc-doctor)
+          (should (< (- (float-time) begin) 1)))
+        (should (string-match-p "^Daemon +starting, 2 calls pending" (buffer-string)))
+        (duet-rpc-test-until (string-match-p "^Daemon +starting: no answer" (buffer-string)))
+        (duet-rpc-test-until (not (string-match-p " \\.\\.\\.$" (buffer-string))))))
+    (duet-rpc-stop)))
 
 (ert-deftest duet-rpc-doctor-tells-what-is-broken ()
   (duet-rpc-test-with "/nowhere/duet-rpc.pyz"

@@ -78,7 +78,8 @@
            (duet-rpc--file "/nowhere/duet-rpc.el")
            (default-directory (concat duet-rpc-test-host "/"))
            (err (should-error (duet-rpc-request "version") :type 'duet-rpc-error)))
-      (should (string-match-p (concat "path of " duet-rpc-test-host) (cadr err))))))
+      (should (string-match-p (concat "program for " duet-rpc-test-host) (cadr err)))
+      (should (string-match-p "duet-rpc (on the path: .*/bin" (cadr err))))))
 
 (ert-deftest duet-rpc-tells-when-the-other-host-has-no-python ()
   (duet-rpc-test-with-pyz

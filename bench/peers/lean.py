@@ -1,6 +1,6 @@
-"""The leanest Python loop that can answer: the limit that the daemon is measured against.
+"""The leanest Python loop that can answer: a limit that the daemon is measured against.
 
-It checks nothing. Run it as `python -I -S bench/lean.py`.
+It checks nothing. Run it as `python -I -S bench/peers/lean.py`.
 """
 
 import json
@@ -17,8 +17,13 @@ while True:
         if not blank:
             break
         length = int(head[15:])
-        if len(rest) < length:
-            break
+        if len(rest) < length:  # a long one: read the rest of it without looking again
+            pieces = [rest]
+            missing = length - len(rest)
+            while missing:
+                pieces.append(os.read(0, min(missing, 65536)))
+                missing -= len(pieces[-1])
+            rest = b"".join(pieces)
         request = json.loads(rest[:length])
         buffer = rest[length:]
         reply = b'{"jsonrpc":"2.0","id":%d,"result":{"version":"0.1.0"}}' % request["id"]

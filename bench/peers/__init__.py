@@ -1,0 +1,1 @@
+"""The programs that this project is measured against: each answers `version`, and no more."""

@@ -1,0 +1,12 @@
+"""python-lsp-jsonrpc, the library below pylsp."""
+
+import sys
+
+from pylsp_jsonrpc.endpoint import Endpoint
+from pylsp_jsonrpc.streams import JsonRpcStreamReader, JsonRpcStreamWriter
+
+reader = JsonRpcStreamReader(sys.stdin.buffer)
+writer = JsonRpcStreamWriter(sys.stdout.buffer)
+endpoint = Endpoint({"version": lambda _params: {"version": "0.1.0"}}, writer.write)
+reader.listen(endpoint.consume)
+endpoint.shutdown()

@@ -1,0 +1,110 @@
+"""What is done to a program in one round, and what is read off the clock meanwhile.
+
+A session is short, so that rounds of all programs can be many and lie close together.
+`SESSIONS` is the table of them; each gives some of the rows.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from bench.requests import long_text, request, requests
+from bench.server import Server
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from bench.programs import Program
+
+TRIPS = 300
+BURST = 2000
+SETTLE = 0.25
+"""Seconds of silence after the first reply: what a program puts off till then is not measured."""
+
+IDLE = 2.0
+LARGE = 9_000_000
+
+
+def talk(program: Program) -> dict[str, float | None]:
+    """Start, make small calls, end."""
+    clock = time.perf_counter
+    start = clock()
+    with Server(program) as server:
+        server.call(request())
+        first = clock() - start
+        at_start = server.memory()
+        time.sleep(SETTLE)
+        trips = []
+        with server.one_core():
+            for number in range(TRIPS):
+                data = request(number)
+                before = clock()
+                server.trip(data)
+                trips.append(clock() - before)
+        data = requests(BURST)
+        before = clock()
+        server.burst(data, BURST)
+        burst = (clock() - before) / BURST
+        gone = server.end_input()
+    return {
+        "start": first * 1e3,
+        "exit": gone * 1e3,
+        "trip": statistics.median(trips) * 1e6,
+        "burst": burst * 1e6,
+        "memory": at_start,
+    }
+
+
+def big(program: Program) -> dict[str, float | None]:
+    """Send one large request; look at the memory a second later."""
+    with Server(program) as server:
+        server.call(request())
+        time.sleep(SETTLE)
+        data = long_text(LARGE)
+        before = time.perf_counter()
+        server.call(data)
+        took = time.perf_counter() - before
+        time.sleep(1.0)
+        return {"large": took * 1e3, "memory_after": server.memory()}
+
+
+def idle(program: Program) -> dict[str, float | None]:
+    """Start, make one call, and count how often the program wakes with nothing to do."""
+    with Server(program) as server:
+        server.call(request())
+        time.sleep(1.0)  # the silence that a program uses to put its house in order
+        before = server.wakeups()
+        time.sleep(IDLE)
+        after = server.wakeups()
+        quiet = None if before is None or after is None else (after - before) / IDLE
+        return {"idle": quiet, "memory_idle": server.memory()}
+
+
+SESSIONS = {"talk": talk, "big": big, "idle": idle}
+
+
+def growth(program: Program, count: int) -> float | None:
+    """Make many calls; return by how many bytes the memory grows with each."""
+    points = []
+    steps, part = 20, 1000
+    with Server(program) as server:
+        server.call(request())
+        data = requests(part)
+        for step in range(steps + 1):
+            if step:
+                for _ in range(count // steps // part):
+                    server.burst(data, part)
+            memory = server.memory()
+            if memory is None:
+                return None
+            points.append((step * (count // steps), memory * 1024 * 1024))
+    # The first steps fill buffers and caches once.
+    return slope(points[steps // 4 :])
+
+
+def slope(points: list[tuple[int, float]]) -> float:
+    """Fit a line through points by least squares."""
+    middle_x = statistics.fmean(x for x, _ in points)
+    middle_y = statistics.fmean(y for _, y in points)
+    above = sum((x - middle_x) * (y - middle_y) for x, y in points)
+    return above / sum((x - middle_x) ** 2 for x, _ in points)

@@ -1,0 +1,1 @@
+"""`duet-rpc gateway`: many servers behind one connection."""

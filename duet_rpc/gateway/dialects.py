@@ -1,0 +1,88 @@
+"""How cancel, progress and the handshake look in the dialects that backends speak.
+
+The client of the gateway speaks `plain`, whatever the backend does: `$/cancelRequest`
+with an `id`, `$/progress` with a `token` and a `value`, a token in `_meta.progressToken`.
+"""
+
+from __future__ import annotations
+
+from duet_rpc import __version__
+from duet_rpc.protocol.envelope import member
+from duet_rpc.protocol.messages import NULL, to_json
+
+META = ("_meta", "progressToken")
+
+MCP_VERSION = "2025-11-25"
+"""The version that is offered; whatever the server answers is taken."""
+
+
+class Dialect:
+    """The words of one dialect."""
+
+    __slots__ = ("cancel", "cancel_key", "name", "progress", "token_key", "token_paths")
+
+    def __init__(
+        self,
+        name: str,
+        cancel: str,
+        cancel_key: str,
+        progress: str,
+        token_key: str,
+        token_paths: tuple[tuple[str, ...], ...],
+    ) -> None:
+        self.name = name
+        self.cancel = cancel
+        self.cancel_key = cancel_key
+        self.progress = progress
+        self.token_key = token_key
+        self.token_paths = token_paths  # where a request holds tokens
+
+    def write_progress(self, token: str, value: str) -> str:
+        """Write params for this dialect from a plain token and value."""
+        if self is not MCP:
+            return f'{{"token":{token},"value":{value}}}'
+        text = f'{{"progressToken":{token},"progress":{member(value, "done") or 0}'
+        for name in ("total", "message"):
+            part = member(value, name)
+            if part is not None and part != NULL:
+                text += f',"{name}":{part}'
+        return text + "}"
+
+    def read_progress(self, params: str) -> str:
+        """Read the plain value of a notification in this dialect."""
+        if self is not MCP:
+            return member(params, "value") or NULL
+        done, total, message = (member(params, name) for name in ("progress", "total", "message"))
+        return f'{{"done":{done or NULL},"total":{total or NULL},"message":{message or NULL}}}'
+
+
+PLAIN = Dialect("plain", "$/cancelRequest", "id", "$/progress", "token", (META,))
+LSP = Dialect(
+    "lsp",
+    "$/cancelRequest",
+    "id",
+    "$/progress",
+    "token",
+    (META, ("workDoneToken",), ("partialResultToken",)),
+)
+MCP = Dialect(
+    "mcp",
+    "notifications/cancelled",
+    "requestId",
+    "notifications/progress",
+    "progressToken",
+    (META,),
+)
+
+DIALECTS = {each.name: each for each in (PLAIN, LSP, MCP)}
+
+
+def initialize_params(capabilities: dict[str, object]) -> str:
+    """Write what the handshake with an MCP server begins with."""
+    return to_json(
+        {
+            "protocolVersion": MCP_VERSION,
+            "capabilities": capabilities,
+            "clientInfo": {"name": "duet-rpc", "version": __version__},
+        }
+    ).decode()

@@ -1,0 +1,934 @@
+"""The gateway: one client, many backends, and who is to hear what.
+
+A message of the client goes to the backend that its method names; a message of a backend
+goes to the client under that backend's name. Ids and progress tokens are exchanged on the
+way, in both directions, and every request has exactly one end: reply, cancel, timeout or
+death. What is inside a message is handed on as it came.
+"""
+
+from __future__ import annotations
+
+import os
+from selectors import EVENT_READ
+from stat import S_ISFIFO, S_ISSOCK
+from time import monotonic
+
+from duet_rpc import __version__
+from duet_rpc.gateway.backend import READY, STOPPED, Backend, Call, Times
+from duet_rpc.gateway.dialects import MCP, PLAIN
+from duet_rpc.gateway.ids import InFlight, Remapper
+from duet_rpc.gateway.loop import Loop, Outlet
+from duet_rpc.gateway.tools import Tools, split_tool
+from duet_rpc.gateway.watchdog import Watchdog
+from duet_rpc.log import DEBUG
+from duet_rpc.methods.builtin import STRING, add_builtin, array, describe, discover_method, record
+from duet_rpc.methods.registry import Method, Mismatch, Param, Registry, json_type
+from duet_rpc.protocol.envelope import (
+    Envelope,
+    EnvelopeReader,
+    encode_error,
+    encode_request,
+    encode_result,
+    error_of,
+    member,
+    replace,
+)
+from duet_rpc.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    REQUEST_CANCELLED,
+    REQUEST_FAILED,
+    TITLES,
+)
+from duet_rpc.protocol.framing import CONTENT_LENGTH, encode_content_length
+from duet_rpc.protocol.limits import (
+    CLIENT_QUEUE_MAX,
+    FAREWELL,
+    GRACE,
+    LAST_REPLIES,
+    PENDING_MAX,
+    RECEIVED_MAX,
+)
+from duet_rpc.protocol.messages import (
+    NULL,
+    Failure,
+    Request,
+    encode_failure,
+    encode_success,
+    to_json,
+)
+from duet_rpc.server import dispatch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from duet_rpc.config import BackendSettings
+    from duet_rpc.gateway.backend import Outcome
+    from duet_rpc.gateway.loop import Timer
+    from duet_rpc.gateway.tools import Tool
+    from duet_rpc.log import Log
+
+PIECE = 64 * 1024
+OURS = "gateway"  # stands for a backend where the gateway itself owes the answer
+
+TERMINAL_HINT = (
+    "duet-rpc gateway: waiting for JSON-RPC requests, each after a Content-Length header; "
+    "Ctrl-D ends it. For people there are `duet-rpc call NAME/method` and "
+    "`duet-rpc gateway --check`."
+)
+
+
+def serve(
+    descriptors: tuple[int, int],
+    log: Log,
+    backends: Iterable[BackendSettings],
+    times: Times | None = None,
+) -> None:
+    """Serve one client until it or a signal ends it; does not return."""
+    code = 1
+    gateway = None
+    try:
+        if os.isatty(descriptors[0]):
+            os.write(2, TERMINAL_HINT.encode() + b"\n")
+        log.info(
+            f"duet-rpc {__version__} gateway started: pid {os.getpid()}, "
+            f"level {log.level_name}, log to {log.sink}"
+        )
+        gateway = Gateway(descriptors, log, backends, times or Times())
+        code = gateway.run()
+    except OSError as error:
+        log.error(f"input or output failed: {error.strerror}")
+    except BaseException as error:  # noqa: BLE001 - no traceback reaches a person
+        log.error(f"internal error: {log.describe(error)}")
+    log.close()
+    if gateway is not None:
+        gateway.release()
+    # Not sys.exit: taking the interpreter apart takes longer than all of this. What is
+    # still alive of the backends is ended by the watchdog.
+    os._exit(code)
+
+
+class Incoming:
+    """A request of a backend that the client owes the answer to."""
+
+    __slots__ = ("backend", "deadline", "method", "token")
+
+    def __init__(self, backend: Backend, method: str) -> None:
+        self.backend = backend
+        self.method = method
+        self.deadline = 0.0
+        self.token: str | None = None  # as the client knows it
+
+
+class Gateway:
+    """Routes, and keeps the books."""
+
+    def __init__(
+        self,
+        descriptors: tuple[int, int],
+        log: Log,
+        backends: Iterable[BackendSettings],
+        times: Times,
+    ) -> None:
+        self._input, self._output = descriptors
+        self._log = log
+        self._times = times
+        self._loop = Loop(log)
+        self._reader = EnvelopeReader(CONTENT_LENGTH)
+        self._frame: Timer | None = None  # of a frame that is arriving
+        self._ids = Remapper()  # of the client
+        self._incoming_ids = Remapper()  # of the backends
+        self._incoming: dict[int, Incoming] = {}
+        self._incoming_tokens: dict[str, tuple[str, Backend]] = {}
+        self._incoming_timer: Timer | None = None
+        self._own: dict[int, None] = {}  # requests that the gateway answers later
+        self._reading = False
+        self._input_open = True
+        self._shut = False  # nothing that comes is served
+        self._closing: float | None = None
+        self._code = 0
+        self.client_full = False
+        mode = os.fstat(self._output).st_mode
+        # Only a pipe or a socket can be full for long, and only they are safe to switch: a
+        # terminal is shared with the shell.
+        self._switched = (S_ISFIFO(mode) or S_ISSOCK(mode)) and os.get_blocking(self._output)
+        if self._switched:
+            os.set_blocking(self._output, False)
+        self._client = Outlet(self._loop, self._output)
+        self._client.on_room = self._client_has_room
+        self._client.on_broken = self._client_gone
+        watchdog = Watchdog()
+        self._backends = {
+            each.name: Backend(each, self, self._loop, log, watchdog, times) for each in backends
+        }
+        self._tools = Tools(self._backends.values(), self._loop, self._ids.fresh)
+        self._registry = Registry()
+        add_builtin(self._registry, log.set_level, self._shut_down)
+        self._add_methods()
+        # Answered when the servers have said what they have.
+        self._later: dict[str, Callable[[list[Tool], dict[str, str]], object]] = {
+            "tools/list": self._list_tools,
+            "listMethods": self._list_methods,
+            "describeMethods": self._describe_methods,
+            "rpc.discover": self._discover,
+        }
+
+    # Life.
+
+    def run(self) -> int:
+        """Serve until asked to leave; return the exit code."""
+        loop = self._loop
+        loop.on_signal = self._on_signal
+        loop.on_child = self._look_at_backends
+        self._update_reading()
+        for backend in self._backends.values():
+            if backend.settings.start == "eager":
+                backend.start()
+        loop.run()
+        return self._code
+
+    def release(self) -> None:
+        """Give the descriptor back as it came."""
+        if self._switched:
+            os.set_blocking(self._output, True)
+
+    def _look_at_backends(self) -> None:
+        for backend in self._backends.values():
+            backend.look()
+
+    def _on_signal(self, name: str) -> None:
+        self._log.info(f"{name} received, shutting down gracefully")
+        self._close()
+
+    def _shut_down(self) -> None:
+        self._log.info("shutdown requested, shutting down gracefully")
+        self._shut = True
+        self._input_open = False
+        self._update_reading()
+        self._loop.soon(self._close)
+
+    def _client_gone(self, error: OSError) -> None:
+        if isinstance(error, BrokenPipeError):
+            self._log.error("stdout is closed: the client is gone")
+        else:
+            self._log.error(f"input or output failed: {error.strerror}")
+        self._code = 1
+        self._close()
+
+    def _end_input(self) -> None:
+        """Answer what was received whole; give what is under way a moment."""
+        self._input_open = False
+        self._update_reading()
+        self._reader.finish()
+        self._read_messages()
+        self._log.info("stdin closed, shutting down gracefully")
+        self._loop.after(GRACE - 0.15, self._leave)
+        until = monotonic() + LAST_REPLIES
+
+        def look() -> None:
+            if self._ids.pending_count and monotonic() < until and not self._client.closed:
+                self._loop.after(0.02, look)
+            else:
+                self._close()
+
+        look()
+
+    def _close(self) -> None:
+        """End all backends at the same time, then ourselves."""
+        if self._closing is not None:
+            return
+        self._closing = monotonic()
+        self._input_open = False
+        self._update_reading()
+        self._loop.after(GRACE - 0.15, self._leave)
+        for id in list(self._own):
+            self._refuse(self._finish_own(id), None, REQUEST_FAILED, "the gateway is leaving")
+        for backend in self._backends.values():
+            backend.stop(self._leave_if_done)
+        self._leave_if_done()
+
+    def _leave_if_done(self) -> None:
+        if all(backend.state == STOPPED for backend in self._backends.values()):
+            # What the client has not read yet has the rest of the time. jsonrpc.el 1.0.25
+            # hands a reply on later than the news of our death, so that comes a bit later.
+            started = self._closing or 0.0
+            if self._client.size:
+                self._loop.after(0.01, self._leave_if_done)
+            else:
+                self._loop.after(max(0.0, started + FAREWELL - monotonic()), self._leave)
+
+    def _leave(self) -> None:
+        self._loop.running = False
+
+    # Reading the client.
+
+    def _update_reading(self) -> None:
+        # A client that asks and does not read is not read either, a good deal later than
+        # the backends.
+        wanted = self._input_open and self._client.size < 8 * CLIENT_QUEUE_MAX
+        if wanted and not self._reading:
+            self._loop.watch(self._input, EVENT_READ, self._read)
+        elif self._reading and not wanted:
+            self._loop.ignore(self._input)
+        self._reading = wanted
+
+    def _read(self) -> None:
+        try:
+            piece = os.read(self._input, PIECE)
+        except BlockingIOError:
+            return
+        if not piece:
+            self._end_input()
+            return
+        self._reader.feed(piece)
+        self._read_messages()
+
+    def _read_messages(self) -> None:
+        moved = False
+        while not self._shut:
+            message = self._reader.next()
+            if message is None:
+                break
+            moved = True
+            if isinstance(message, Failure):
+                self._log.warn(message.message, id=message.id)
+                self._say(encode_failure(message))
+            elif message.method is not None:
+                self._route(message, message.method)
+            else:
+                self._take_answer(message)
+        if not self._reader.partial:
+            if self._frame is not None:
+                self._frame.cancel()
+                self._frame = None
+        elif moved or self._frame is None:
+            if self._frame is not None:
+                self._frame.cancel()
+            self._frame = self._loop.after(self._times.read, self._drop_frame)
+
+    def _drop_frame(self) -> None:
+        self._frame = None
+        self._reader.expire()
+        self._log.warn(f"a frame was not complete after {self._times.read:g} s: dropped")
+        self._read_messages()
+
+    # The client asks.
+
+    def _route(self, message: Envelope, method: str) -> None:
+        name, slash, rest = method.partition("/")
+        backend = self._backends.get(name) if slash else None
+        if backend is not None and rest:
+            self._to_backend(backend, message, rest)
+        elif message.id is None and method == PLAIN.cancel:
+            self._cancel(message, "id")
+        elif message.id is None and method == PLAIN.progress:
+            self._progress_of_client(message, PLAIN.token_key)
+        elif method in self._later:
+            self._answer_later(message, method)
+        elif method == "tools/call":
+            self._call_tool(message)
+        elif backend is None and not slash and self._is_tool(method):
+            self._call_tool_by_name(message, method)
+        else:
+            self._answer_now(message, method)
+
+    def _answer_now(self, message: Envelope, method: str) -> None:
+        params = message.value("params")
+        request = Request(method, params, message.id)  # type: ignore[arg-type]
+        found = dispatch.find(self._registry, request)
+        result: bytes | Failure
+        if isinstance(found, Failure):
+            result = found
+        else:
+            result = dispatch.call(request.id, found.call, request.params)
+        if isinstance(result, Failure):
+            if result.cause is not None:
+                text = f"{result.message}: {self._log.describe(result.cause)}"
+                self._log.error(text, method, message.id)
+            else:
+                title = TITLES.get(result.code, f"refused with error {result.code}")
+                self._log.warn(title, method, message.id)
+            if result.id is not None:
+                self._say(encode_failure(result))
+        elif message.id is not None:
+            self._say(encode_success(message.id, result))
+
+    def _to_backend(self, backend: Backend, message: Envelope, method: str) -> None:
+        dialect = backend.dialect
+        if message.id is None:
+            if method == dialect.cancel:
+                self._cancel(message, dialect.cancel_key)
+            elif method == dialect.progress and self._is_mapped(message, dialect.token_key):
+                self._progress_of_client(message, dialect.token_key)
+            elif dialect is MCP and method == "notifications/initialized":
+                pass  # the gateway has said it
+            elif not backend.notify(method, message.params):
+                text = backend.refusal or "not available"
+                self._log.warn(f"dropped: {text}", message.method)
+        elif dialect is MCP and method == "initialize":
+            self._show_handshake(backend, message.id)
+        else:
+            self._forward(backend, message, method, message.params)
+
+    def _forward(
+        self,
+        backend: Backend,
+        message: Envelope,
+        method: str,
+        params: str | None,
+    ) -> None:
+        """Hand a request on."""
+        original = message.id
+        assert original is not None  # noqa: S101 - for the type checker
+        refusal = backend.refusal
+        if refusal is not None:
+            self._refuse(original, message.method, REQUEST_FAILED, refusal, self._why(backend))
+            return
+        id = self._take_in(original, message.method, backend.name)
+        if id is None:
+            return
+        call = Call(method)
+        if params is not None and params[0] == "{":
+            params = self._exchange_tokens(backend, id, call, message, params)
+        backend.request(id, method, params, call)
+        if self._log.level <= DEBUG:
+            self._log.debug("forwarded", message.method, original)
+
+    def _take_in(self, original: str, method: str | None, owner: str) -> int | None:
+        """Give a request its id; None where that one is taken."""
+        try:
+            return self._ids.remap(original, owner)
+        except InFlight:
+            text = "a request with this id is in flight"
+            self._refuse(original, method, INVALID_REQUEST, text)
+            return None
+
+    def _why(self, backend: Backend) -> dict[str, object]:
+        full = backend.state in (READY, STOPPED, "starting")
+        data: dict[str, object] = {
+            "backend": backend.name,
+            "reason": "queue-full" if full else "unavailable",
+            "state": backend.state,
+        }
+        if backend.tail and not full:
+            data["stderr"] = "\n".join(backend.tail)
+        return data
+
+    def _refuse(
+        self,
+        id: str | None,
+        method: str | None,
+        code: int,
+        text: str,
+        data: object = None,
+    ) -> None:
+        """Answer with an error of our own."""
+        self._log.warn(text, method, id)
+        if id is not None:
+            self._say(encode_failure(Failure(id, code, f"{TITLES[code]}: {text}", data)))
+
+    # Tokens.
+
+    def _exchange_tokens(
+        self, backend: Backend, id: int, call: Call, message: Envelope, params: str
+    ) -> str:
+        """Put tokens of our own in the places of the client's."""
+        for path in backend.dialect.token_paths:
+            value = message.value("params")
+            for name in path:
+                value = value.get(name) if isinstance(value, dict) else None
+            if type(value) not in (str, int, float):
+                continue
+            raw = params
+            for name in path:
+                raw = member(raw, name) or NULL
+            token = f'"duet-rpc-{id}-{len(call.tokens)}"'
+            params = replace(params, path, token)
+            call.tokens += (token,)
+            backend.tokens[token] = (raw, id)
+        return params
+
+    def _is_mapped(self, message: Envelope, key: str) -> bool:
+        return message.params is not None and member(message.params, key) in self._incoming_tokens
+
+    def _progress_of_client(self, message: Envelope, key: str) -> None:
+        """Hand on how far the client is with what a backend asked it."""
+        params = message.params
+        if params is None or params[0] != "{":
+            self._log.warn("a progress without a token was dropped", message.method)
+            return
+        found = self._incoming_tokens.get(member(params, key) or "")
+        if found is None:
+            self._log.warn("a progress that nobody waits for was dropped", message.method)
+            return
+        token, backend = found
+        value = (MCP if key == MCP.token_key else PLAIN).read_progress(params)
+        written = backend.dialect.write_progress(token, value)
+        backend.notify(backend.dialect.progress, written)
+
+    # Cancel.
+
+    def _cancel(self, message: Envelope, key: str) -> None:
+        params = message.params
+        wanted = member(params, key) if params is not None and params[0] == "{" else None
+        if wanted is None:
+            self._log.warn("a cancel that names no request was dropped", message.method)
+            return
+        value = message.value("params")
+        if isinstance(value, dict) and isinstance(value[key], str):
+            wanted = to_id(value[key])
+        id = self._ids.find(wanted)
+        if id is None:
+            return  # what it names has been answered
+        if id in self._own:
+            original = self._finish_own(id)
+        else:
+            original, name = self._ids.restore(id)
+            backend = self._backends[name]
+            backend.drop(id)
+            backend.give_up(id)
+        self._log.info(TITLES[REQUEST_CANCELLED], id=original)
+        failure = Failure(original, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+        self._say(encode_failure(failure))
+
+    # The backends answer and ask.
+
+    def fresh_id(self) -> int:
+        """Return an id for a request of the gateway's own."""
+        return self._ids.fresh()
+
+    def settle(self, backend: Backend, id: int, _call: Call, outcome: Outcome) -> None:
+        """Hand the end of a request to the client that made it."""
+        original, _ = self._ids.restore(id)
+        if isinstance(outcome, Failure):
+            outcome.id = original
+            self._say(encode_failure(outcome))
+            return
+        error = error_of(outcome)
+        result = outcome.raw("result")
+        if error:
+            self._say(encode_error(original, error).encode())
+        elif error is None and result is not None:
+            self._say(encode_result(original, result).encode())
+        else:
+            text = f"{TITLES[INTERNAL_ERROR]}: backend {backend.name} gave an answer that is none"
+            data = {"backend": backend.name, "reason": "bad-reply"}
+            self._say(encode_failure(Failure(original, INTERNAL_ERROR, text, data)))
+
+    def take(self, backend: Backend, message: Envelope) -> None:
+        """Take a request or a notification of a backend."""
+        method = str(message.method)
+        if message.id is not None:
+            self._ask_client(backend, message, method, message.id)
+            return
+        dialect = backend.dialect
+        params = message.params
+        if params is not None and params[0] == "{":
+            if method == dialect.progress and self._progress(backend, params):
+                return
+            if method == dialect.cancel:
+                self._cancel_incoming(backend, message, params)
+                return
+        if dialect is MCP and method == "notifications/tools/list_changed":
+            self._tools.forget(backend.name)
+            self._say(encode_request(method, None).encode())
+        self._say(encode_request(f"{backend.name}/{method}", params).encode())
+
+    def _progress(self, backend: Backend, params: str) -> bool:
+        """Hand progress on under the client's token; False where it is the backend's own."""
+        dialect = backend.dialect
+        token = member(params, dialect.token_key) or ""
+        found = backend.tokens.get(token)
+        if found is None:
+            # One of ours whose request is over; or one that the backend made itself.
+            return token.startswith('"duet-rpc-')
+        original, id = found
+        backend.prolong(id)
+        written = PLAIN.write_progress(original, dialect.read_progress(params))
+        self._say(encode_request(PLAIN.progress, written).encode())
+        return True
+
+    def _ask_client(self, backend: Backend, message: Envelope, method: str, id: str) -> None:
+        """Hand a backend's request on to the client."""
+        if backend.dialect is MCP and method == "ping":
+            backend.answer(encode_result(id, "{}"))
+            return
+        if len(self._incoming) >= PENDING_MAX:
+            backend.answer(own_error(id, REQUEST_FAILED, "the client has too much to answer"))
+            return
+        try:
+            ours = self._incoming_ids.remap(id, backend.name, backend.name)
+        except InFlight:
+            backend.answer(own_error(id, INVALID_REQUEST, "a request with this id is in flight"))
+            return
+        incoming = Incoming(backend, method)
+        incoming.deadline = monotonic() + backend.settings.timeout
+        params = message.params
+        token = token_of(message.value("params"))
+        if params is not None and token:
+            raw = member(member(params, "_meta") or "{}", "progressToken") or NULL
+            incoming.token = f'"{backend.name}-{ours}"'
+            self._incoming_tokens[incoming.token] = (raw, backend)
+            params = replace(params, ("_meta", "progressToken"), incoming.token)
+        self._incoming[ours] = incoming
+        if self._incoming_timer is None:
+            seconds = backend.settings.timeout
+            self._incoming_timer = self._loop.after(seconds, self._expire_incoming)
+        self._say(encode_request(f"{backend.name}/{method}", params, ours).encode())
+
+    def _finish_incoming(self, id: int) -> tuple[str, Incoming]:
+        incoming = self._incoming.pop(id)
+        if incoming.token is not None:
+            del self._incoming_tokens[incoming.token]
+        return self._incoming_ids.restore(id)[0], incoming
+
+    def _take_answer(self, message: Envelope) -> None:
+        """Hand the client's answer on to the backend that asked."""
+        text = message.id or ""
+        id = int(text) if text.isdigit() else 0
+        if id not in self._incoming:
+            self._log.warn("a response that nobody asked for was dropped", id=message.id)
+            return
+        original, incoming = self._finish_incoming(id)
+        error, result = error_of(message), message.raw("result")
+        if error:
+            answer = encode_error(original, error)
+        elif error is None and result is not None:
+            answer = encode_result(original, result)
+        else:
+            answer = own_error(original, INTERNAL_ERROR, "the client gave an answer that is none")
+        incoming.backend.answer(answer)
+
+    def _expire_incoming(self) -> None:
+        """Answer for a client that has not."""
+        now = monotonic()
+        self._incoming_timer = None
+        nearest = None
+        for id, incoming in list(self._incoming.items()):
+            if incoming.deadline > now:
+                nearest = min(nearest or incoming.deadline, incoming.deadline)
+                continue
+            original, _ = self._finish_incoming(id)
+            text = "the client did not answer in time"
+            self._log.warn(text, f"{incoming.backend.name}/{incoming.method}", str(id))
+            incoming.backend.answer(own_error(original, REQUEST_FAILED, text))
+        if nearest is not None:
+            self._incoming_timer = self._loop.after(nearest - now, self._expire_incoming)
+
+    def _cancel_incoming(self, backend: Backend, message: Envelope, params: str) -> None:
+        """Tell the client that a backend has lost interest."""
+        key = backend.dialect.cancel_key
+        value = message.value("params")
+        wanted = member(params, key)
+        if isinstance(value, dict) and isinstance(value.get(key), str):
+            wanted = to_id(value[key])
+        id = self._incoming_ids.find(wanted or "", backend.name)
+        if id is None:
+            return
+        original, _ = self._finish_incoming(id)
+        if backend.dialect is not MCP:  # there no answer follows
+            error = own_error(original, REQUEST_CANCELLED, "")
+            backend.answer(error)
+        self._say(encode_request(PLAIN.cancel, f'{{"id":{id}}}').encode())
+
+    def take_broken(self, backend: Backend, failure: Failure, body: bytes | bytearray) -> None:
+        """Skip what a backend said that is no message; end what it was the answer to."""
+        backend.report(f"something on its stdout is no message and was skipped: {failure.message}")
+        id = failure.id or NULL
+        is_answer = b'"method"' not in body
+        if is_answer and id.isdigit() and int(id) in backend.pending:
+            number = int(id)
+        elif failure.data == {"reason": "oversize"} and len(backend.pending) == 1:
+            number = next(iter(backend.pending))  # the one that it may be the answer to
+        else:
+            if not is_answer and id != NULL:
+                backend.answer(encode_failure(failure).decode())
+            return
+        call = backend.drop(number)
+        text = f"{TITLES[INTERNAL_ERROR]}: backend {backend.name} gave an answer that can't be read"
+        data = {"backend": backend.name, "reason": "bad-reply"}
+        broken = Failure(NULL, INTERNAL_ERROR, text, data)
+        if call.receive is not None:
+            call.receive(broken)
+        else:
+            self.settle(backend, number, call, broken)
+
+    def changed(self, backend: Backend) -> None:
+        """Tell the client about a new state."""
+        if backend.state != READY:
+            self._tools.forget(backend.name)
+            if backend.state != "starting":
+                self._drop_incoming(backend)
+        if self._closing is None:
+            params = to_json(self._status_of(backend)).decode()
+            self._say(encode_request("gateway/stateChanged", params).encode())
+
+    def _drop_incoming(self, backend: Backend) -> None:
+        """Forget what a backend that is gone had asked, and tell the client."""
+        for id, incoming in list(self._incoming.items()):
+            if incoming.backend is backend:
+                self._finish_incoming(id)
+                self._say(encode_request(PLAIN.cancel, f'{{"id":{id}}}').encode())
+
+    # Tools.
+
+    def _is_tool(self, method: str) -> bool:
+        name, tool = split_tool(method)
+        backend = self._backends.get(name)
+        return bool(tool) and backend is not None and backend.dialect is MCP
+
+    def _call_tool(self, message: Envelope) -> None:
+        params, value = message.params, message.value("params")
+        name = value.get("name") if isinstance(value, dict) else None
+        if params is None or not isinstance(name, str) or not self._is_tool(name):
+            shown = name[:RECEIVED_MAX] if isinstance(name, str) else json_type(name)
+            self._refuse(message.id, message.method, INVALID_PARAMS, f"unknown tool: {shown}")
+            return
+        backend, tool = split_tool(name)
+        renamed = replace(params, ("name",), to_json(tool).decode())
+        self._send_tool_call(self._backends[backend], message, renamed)
+
+    def _call_tool_by_name(self, message: Envelope, method: str) -> None:
+        backend, tool = split_tool(method)
+        arguments = message.params or "{}"
+        if arguments[0] != "{":
+            text = "a tool takes its arguments by name"
+            self._refuse(message.id, method, INVALID_PARAMS, text)
+            return
+        params = f'{{"name":{to_json(tool).decode()},"arguments":{arguments}}}'
+        value = message.value("params")
+        if isinstance(value, dict) and "_meta" in value:
+            # It says something about the call and is no argument.
+            meta = member(arguments, "_meta")
+            params = (
+                f'{{"_meta":{meta},"name":{to_json(tool).decode()},'
+                f'"arguments":{without(arguments, "_meta")}}}'
+            )
+        self._send_tool_call(self._backends[backend], message, params)
+
+    def _send_tool_call(self, backend: Backend, message: Envelope, params: str) -> None:
+        if message.id is None:
+            self._log.warn("a tool can't be called by a notification", message.method)
+        else:
+            self._forward(backend, message, "tools/call", params)
+
+    def _show_handshake(self, backend: Backend, original: str) -> None:
+        """Answer initialize for a server with which the gateway shakes hands itself."""
+        if backend.handshake is not None:
+            self._say(encode_result(original, backend.handshake.raw("result") or NULL).encode())
+            return
+        method = f"{backend.name}/initialize"
+        refusal = backend.refusal
+        if refusal is not None:
+            self._refuse(original, method, REQUEST_FAILED, refusal, self._why(backend))
+            return
+        id = self._take_in(original, method, backend.name)
+        if id is None:
+            return
+
+        def shaken(outcome: Outcome) -> None:
+            if not isinstance(outcome, Failure) and backend.handshake is not None:
+                outcome = backend.handshake
+            self.settle(backend, id, call, outcome)
+
+        # Whatever it answers, by then its handshake is done.
+        call = Call("ping", shaken)
+        backend.request(id, "ping", None, call)
+
+    def _answer_later(self, message: Envelope, method: str) -> None:
+        """Answer when the servers have said which tools they have."""
+        if message.id is None:
+            self._log.warn("a list was asked for by a notification", method)
+            return
+        id = self._take_in(message.id, method, OURS)
+        if id is None:
+            return
+        self._own[id] = None
+
+        def done(tools: list[Tool], absent: dict[str, str]) -> None:
+            if id in self._own:
+                result = self._later[method](tools, absent)
+                body = result if isinstance(result, bytes) else to_json(result)
+                self._say(encode_success(self._finish_own(id), body))
+
+        self._tools.collect(self._times.list, done)
+
+    def _finish_own(self, id: int) -> str:
+        del self._own[id]
+        return self._ids.restore(id)[0]
+
+    def _list_tools(self, tools: list[Tool], absent: dict[str, str]) -> bytes:
+        text = '{"tools":[' + ",".join(tool.text for tool in tools) + "]"
+        if absent:
+            meta = to_json({"duet-rpc/unavailable": absent}).decode()
+            text += f',"_meta":{meta}'
+        return (text + "}").encode()
+
+    def _list_methods(self, tools: list[Tool], _absent: dict[str, str]) -> object:
+        own = [{"name": each.name, "description": each.summary} for each in self._registry]
+        first = [(tool, tool.description.strip().partition("\n")[0]) for tool in tools]
+        return own + [{"name": tool.name, "description": line} for tool, line in first]
+
+    def _describe_methods(self, tools: list[Tool], _absent: dict[str, str]) -> object:
+        described = [describe(each) for each in self._registry]
+        for tool in tools:
+            params = []
+            for name, schema, required in parameters(tool.schema):
+                kind = schema.get("type")
+                label = kind if isinstance(kind, str) else "any"
+                params.append(f"{name}: {label}" + ("" if required else " = ..."))
+            described.append({"name": tool.name, "params": params, "returns": "object"})
+        return described
+
+    def _discover(self, tools: list[Tool], _absent: dict[str, str]) -> object:
+        methods = [discover_method(method) for method in self._registry]
+        methods += [
+            {
+                "name": tool.name,
+                "summary": tool.description.strip().partition("\n")[0],
+                "description": tool.description,
+                "paramStructure": "by-name",
+                "params": [
+                    {"name": name, "required": required, "schema": schema}
+                    for name, schema, required in parameters(tool.schema)
+                ],
+                "result": {"name": "result", "schema": {"type": "object"}},
+            }
+            for tool in tools
+        ]
+        return {
+            "openrpc": "1.3.2",
+            "info": {"title": "duet-rpc", "version": __version__},
+            "methods": methods,
+        }
+
+    # The gateway's own methods.
+
+    def _add_methods(self) -> None:
+        names = list(self._backends)
+
+        def check(value: object) -> str:
+            if value in self._backends:
+                return str(value)
+            received = value[:RECEIVED_MAX] if isinstance(value, str) else json_type(value)
+            raise Mismatch("the name of a backend", received, names)
+
+        status = record(name=STRING, state=STRING)
+        which = {"backend": Param("string", {"type": "string", "enum": names}, check)}
+        for name, text, function in (
+            ("gateway/restart", "End a backend and start it again.", self._restart),
+            ("gateway/stop", "End a backend; the next request starts it again.", self._stop),
+        ):
+            self._registry.add(
+                Method(name, text, function, params=which, label="object", returns=status)
+            )
+        self._registry.add(
+            Method(
+                "gateway/log",
+                "Return the last lines that a backend wrote to its stderr.",
+                lambda backend: {"lines": list(self._backends[backend].tail)},
+                params=which,
+                label="object",
+                returns=record(lines=array(STRING)),
+            )
+        )
+        self._registry.add(
+            Method(
+                "gateway/status",
+                "Say how the backends are.",
+                lambda: {
+                    "backends": [self._status_of(each) for each in self._backends.values()],
+                    "pending": self._ids.pending_count + self._incoming_ids.pending_count,
+                },
+                label="object",
+                returns=record(backends=array({"type": "object"}), pending={"type": "integer"}),
+            )
+        )
+
+    def _status_of(self, backend: Backend) -> dict[str, object]:
+        alive = backend.pid is not None
+        return {
+            "name": backend.name,
+            "state": backend.state,
+            "reason": backend.reason,
+            "pid": backend.pid,
+            "pending": len(backend.pending),
+            "restarts": backend.restarts,
+            "uptime": round(monotonic() - backend.started, 3) if alive else 0,
+            "dialect": backend.settings.dialect,
+            "framing": backend.settings.framing,
+        }
+
+    def _restart(self, backend: str) -> object:
+        each = self._backends[backend]
+        each.stop(each.start)
+        return {"name": backend, "state": each.state}
+
+    def _stop(self, backend: str) -> object:
+        each = self._backends[backend]
+        each.stop()
+        return {"name": backend, "state": each.state}
+
+    # Writing to the client.
+
+    def _say(self, body: bytes) -> None:
+        client = self._client
+        client.put(encode_content_length(body))
+        if client.size > CLIENT_QUEUE_MAX and not self.client_full:
+            client.flush()
+            if client.size > CLIENT_QUEUE_MAX:
+                self.client_full = True
+                for backend in self._backends.values():
+                    backend.update_reading()
+                self._update_reading()
+        elif self.client_full and client.size >= 8 * CLIENT_QUEUE_MAX:
+            self._update_reading()
+
+    def _client_has_room(self) -> None:
+        if self.client_full and self._client.size < CLIENT_QUEUE_MAX // 2:
+            self.client_full = False
+            for backend in self._backends.values():
+                backend.catch_up()
+        if not self._reading:
+            self._update_reading()
+
+
+def to_id(value: str) -> str:
+    """Write a string as ids are written."""
+    from _json import encode_basestring_ascii
+
+    return encode_basestring_ascii(value)
+
+
+def own_error(id: str, code: int, text: str) -> str:
+    """Write an error of our own to a backend."""
+    message = f"{TITLES[code]}: {text}" if text else TITLES[code]
+    return encode_failure(Failure(id, code, message)).decode()
+
+
+def token_of(params: object) -> bool:
+    """Return True where params hold a progress token."""
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return isinstance(meta, dict) and type(meta.get("progressToken")) in (str, int, float)
+
+
+def without(text: str, name: str) -> str:
+    """Return an object's text without one of its members."""
+    from duet_rpc.protocol.envelope import split_object
+
+    members = split_object(text)[0]
+    kept = [f"{to_json(key).decode()}:{text[start:end]}"
+            for key, (_, start, end) in members.items() if key != name]  # fmt: skip
+    return "{" + ",".join(kept) + "}"
+
+
+def parameters(schema: dict[str, object]) -> list[tuple[str, dict[str, object], bool]]:
+    """List what a tool takes: name, schema, and whether it must be there."""
+    properties, required = schema.get("properties"), schema.get("required")
+    must = required if isinstance(required, list) else []
+    items = properties.items() if isinstance(properties, dict) else ()
+    return [
+        (str(name), each if isinstance(each, dict) else {}, name in must) for name, each in items
+    ]

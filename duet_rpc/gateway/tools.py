@@ -1,0 +1,143 @@
+"""The tools of all MCP servers as one list.
+
+A tool is kept as the JSON text that its server sent, with another name in it. Each list
+is asked for once, and again when its server says that it has changed. Whoever asks for
+the merged list waits for the slow ones no longer than `LIST_TIMEOUT`, and is told who is
+missing.
+"""
+
+from __future__ import annotations
+
+from duet_rpc.gateway.backend import READY, Call
+from duet_rpc.gateway.dialects import MCP
+from duet_rpc.protocol.envelope import error_of, member, replace, split_array, split_object
+from duet_rpc.protocol.messages import Failure, to_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from duet_rpc.gateway.backend import Backend, Outcome
+    from duet_rpc.gateway.loop import Loop, Timer
+
+PAGES_MAX = 100
+MARK = "__"
+
+
+class Tool:
+    """One tool: its text, and the parts that are listed."""
+
+    __slots__ = ("description", "name", "schema", "text")
+
+    def __init__(self, backend: str, text: str) -> None:
+        members = {name: each[0] for name, each in split_object(text)[0].items()}
+        self.name = f"{backend}{MARK}{members['name']}"
+        self.text = replace(text, ("name",), to_json(self.name).decode())
+        self.description = str(members.get("description") or members.get("title") or "")
+        schema = members.get("inputSchema")
+        self.schema: dict[str, object] = schema if isinstance(schema, dict) else {}
+
+
+class Tools:
+    """What the servers have said, and who waits for what they have not said."""
+
+    def __init__(
+        self, backends: Iterable[Backend], loop: Loop, fresh_id: Callable[[], int]
+    ) -> None:
+        self._servers = {each.name: each for each in backends if each.dialect is MCP}
+        self._loop = loop
+        self._fresh_id = fresh_id
+        self._known: dict[str, list[Tool]] = {}
+        self._asking: dict[str, list[Tool]] = {}  # the pages so far
+        self._waiting: list[Waiting] = []
+
+    def forget(self, name: str) -> None:
+        """Ask again next time."""
+        self._known.pop(name, None)
+
+    def collect(self, seconds: float, done: Callable[[list[Tool], dict[str, str]], None]) -> None:
+        """Hand over all tools, and why some servers' are missing."""
+        missing = [name for name in self._servers if name not in self._known]
+        waiting = Waiting(set(missing), done)
+        self._waiting.append(waiting)
+        waiting.timer = self._loop.after(seconds, lambda: self._finish(waiting))
+        for name in missing:
+            self._ask(self._servers[name])
+        self._look(waiting)
+
+    def _ask(self, backend: Backend) -> None:
+        if backend.name in self._asking:
+            return
+        if backend.refusal is not None:
+            self._answered(backend.name)
+            return
+        self._asking[backend.name] = []
+        self._ask_page(backend, None, 1)
+
+    def _ask_page(self, backend: Backend, cursor: str | None, page: int) -> None:
+        params = None if cursor is None else f'{{"cursor":{cursor}}}'
+        call = Call("tools/list", lambda outcome: self._take(backend, outcome, cursor, page))
+        backend.request(self._fresh_id(), "tools/list", params, call)
+
+    def _take(self, backend: Backend, outcome: Outcome, cursor: str | None, page: int) -> None:
+        name = backend.name
+        result = None if isinstance(outcome, Failure) else outcome.raw("result")
+        if isinstance(outcome, Failure) or not isinstance(outcome.value("result"), dict):
+            if not isinstance(outcome, Failure) and error_of(outcome) is not None:
+                self._known[name] = []  # it has none
+            self._answered(name)
+            return
+        assert result is not None  # noqa: S101 - for the type checker
+        tools = member(result, "tools") or "[]"
+        for text in split_array(tools) if tools.startswith("[") else ():
+            try:
+                self._asking[name].append(Tool(name, text))
+            except (KeyError, ValueError, IndexError):
+                backend.report("a tool without a name was left out")
+        following = member(result, "nextCursor")
+        if following and following.startswith('"') and following != cursor and page < PAGES_MAX:
+            self._ask_page(backend, following, page + 1)
+            return
+        self._known[name] = self._asking[name]
+        self._answered(name)
+
+    def _answered(self, name: str) -> None:
+        self._asking.pop(name, None)
+        for waiting in list(self._waiting):
+            waiting.missing.discard(name)
+            self._look(waiting)
+
+    def _look(self, waiting: Waiting) -> None:
+        if not waiting.missing and waiting in self._waiting:
+            self._finish(waiting)
+
+    def _finish(self, waiting: Waiting) -> None:
+        self._waiting.remove(waiting)
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        tools = [tool for name in self._servers for tool in self._known.get(name, ())]
+        absent = {
+            name: backend.reason or ("slow" if backend.state == READY else backend.state)
+            for name, backend in self._servers.items()
+            if name not in self._known
+        }
+        waiting.done(tools, absent)
+
+
+class Waiting:
+    """Somebody who has asked for the merged list."""
+
+    __slots__ = ("done", "missing", "timer")
+
+    def __init__(
+        self, missing: set[str], done: Callable[[list[Tool], dict[str, str]], None]
+    ) -> None:
+        self.missing = missing
+        self.done = done
+        self.timer: Timer | None = None
+
+
+def split_tool(name: str) -> tuple[str, str]:
+    """Split `NAME__tool`; the second part is empty where there is no mark."""
+    backend, _, tool = name.partition(MARK)
+    return backend, tool

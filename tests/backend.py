@@ -1,0 +1,236 @@
+"""A server to stand behind the gateway; it behaves as badly as it is told to.
+
+python tests/backend.py FRAMING [HABIT[=VALUE]]...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+FRAMING = sys.argv[1]
+HABITS: dict[str, str] = dict((each + "=").split("=", 1) for each in sys.argv[2:])
+HABITS = {name: value.rstrip("=") for name, value in HABITS.items()}
+MCP = "mcp" in HABITS
+
+held: list[Any] = []
+seen: list[Any] = []  # notifications
+asked: dict[str, Any] = {}  # id of our request: the request that made us ask
+
+
+def write(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def frame(body: bytes) -> bytes:
+    if FRAMING == "lines":
+        return body + b"\n"
+    if FRAMING == "length-prefixed":
+        return len(body).to_bytes(4, "big") + body + b"\n"
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def send(message: object) -> None:
+    body = message if isinstance(message, bytes) else json.dumps(message).encode()
+    write(frame(body))
+
+
+def receive() -> bytes:
+    source = sys.stdin.buffer
+    if FRAMING == "lines":
+        line = source.readline()
+        return line[:-1] if line else leave()
+    if FRAMING == "length-prefixed":
+        head = source.read(4)
+        body = source.read(int.from_bytes(head, "big")) if head else leave()
+        source.read(1)
+        return body
+    line = source.readline()
+    if not line:
+        leave()
+    source.readline()
+    return source.read(int(line.split(b":")[1]))
+
+
+def leave() -> bytes:
+    if "stay" in HABITS:
+        time.sleep(60)
+    if "leave-slowly" in HABITS:
+        time.sleep(float(HABITS["leave-slowly"]))
+    os._exit(0)
+
+
+def reply(request: Any, result: object) -> None:
+    send({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+
+def note(method: str, params: object) -> None:
+    send({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def progress(request: Any) -> None:
+    params = request["params"]
+    tokens = [params[key] for key in ("workDoneToken", "partialResultToken") if key in params]
+    tokens += [params["_meta"]["progressToken"]] if "_meta" in params else []
+    for token in tokens:
+        if MCP:
+            note("notifications/progress", {"progressToken": token, "progress": 1, "message": "m"})
+        else:
+            note("$/progress", {"token": token, "value": {"done": 1.0}})
+    note("$/progress", {"token": "my own", "value": 2})
+    reply(request, tokens)
+
+
+def ask(request: Any) -> None:
+    params = request["params"]
+    asked[json.dumps(params["id"])] = request
+    for message in params.get("before", []):
+        send(message)
+    send({"jsonrpc": "2.0", "id": params["id"], "method": params["method"],
+          "params": params.get("params", {})})  # fmt: skip
+    for message in params.get("after", []):
+        send(message)
+
+
+def die(request: Any) -> None:
+    params = request.get("params") or {}
+    os.write(2, b"last words\n")
+    if "signal" in params:
+        os.kill(os.getpid(), getattr(signal, params["signal"]))
+        time.sleep(60)
+    os._exit(params.get("code", 3))
+
+
+def flood(request: Any) -> None:
+    params = request["params"]
+    for number in range(params["count"]):
+        note("flood", {"number": number, "text": "x" * params.get("size", 10)})
+    reply(request, "done")
+
+
+def release(request: Any) -> None:
+    for each in reversed(held):
+        reply(each, each["id"])
+    held.clear()
+    reply(request, "released")
+
+
+def grandchild(request: Any) -> None:
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    reply(request, process.pid)
+
+
+def write_stderr(request: Any) -> None:
+    data = request["params"][0].encode()
+    while data:
+        data = data[os.write(2, data) :]
+    reply(request, None)
+
+
+def twice(request: Any) -> None:
+    reply({"id": 987654}, "for nobody")
+    reply({"id": str(request["id"])}, "a string is another id")
+    reply(request, 1)
+    reply(request, 2)
+
+
+def list_tools(request: Any) -> None:
+    time.sleep(float(HABITS.get("slow-tools", "0")))
+    page = int((request.get("params") or {}).get("cursor", "0"))
+    name = f"tool{page}"
+    tool = b'{"inputSchema": {"type":"object","properties":{"x":{"default":1.0}}},"name" :"%b"}'
+    cursor = b',"nextCursor":"%d"' % (page + 1) if page < int(HABITS.get("pages", "2")) - 1 else b""
+    body = b'{"jsonrpc":"2.0","id":%d,"result":{"tools":[%b]%b}}'
+    send(body % (request["id"], tool % name.encode(), cursor))
+
+
+def initialize(request: Any) -> None:
+    time.sleep(float(HABITS.get("slow-handshake", "0")))
+    if "refuse-handshake" in HABITS:
+        send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": 1, "message": "no"}})
+        return
+    version = request["params"]["protocolVersion"]
+    info = {"name": "hostile", "version": "1.0"}
+    result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+    reply(request, result)
+
+
+METHODS = {
+    "id": lambda request: reply(request, request["id"]),
+    "pid": lambda request: reply(request, os.getpid()),
+    "env": lambda request: reply(request, [os.environ.get("BACKEND_TEST"), os.getcwd()]),
+    "hold": held.append,
+    "held": lambda request: reply(request, [each["id"] for each in held]),
+    "release": release,
+    "seen": lambda request: reply(request, seen),
+    "die": die,
+    "twice": twice,
+    "ask": ask,
+    "progress": progress,
+    "flood": flood,
+    "grandchild": grandchild,
+    "big": lambda request: reply(request, "x" * request["params"][0]),
+    "raw": lambda request: write(request["params"][0].replace("ID", str(request["id"])).encode()),
+    "reply": lambda request: send(request["params"][0].replace("ID", str(request["id"])).encode()),
+    "stderr": write_stderr,
+    "close-stdout": lambda _: os.close(1),
+    "deaf": lambda _: time.sleep(60),
+    "initialize": initialize,
+    "tools/list": list_tools,
+    "shutdown": lambda request: reply(request, None),
+}
+
+
+def serve() -> None:
+    while True:
+        body = receive()
+        message = json.loads(body)
+        if "jsonrpc" not in message:
+            os._exit(9)
+        method = message.get("method")
+        if method is None:
+            request = asked.pop(json.dumps(message["id"]), None)
+            if request is not None:
+                reply(request, message)
+            else:
+                seen.append(message)
+        elif "id" not in message:
+            if method == "ask":
+                send({"jsonrpc": "2.0", **message["params"]})
+                continue
+            seen.append(message)
+            if method == "exit" and "lsp" in HABITS:
+                with open(HABITS["lsp"], "a") as file:
+                    file.write("".join(f"{each['method']}\n" for each in seen))
+                os._exit(0)
+        elif method in ("echo", "tools/call"):
+            send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (
+                message["id"], body.split(b'"params":', 1)[1][:-1]))  # fmt: skip
+        elif method in METHODS:
+            METHODS[method](message)  # type: ignore[no-untyped-call]
+        else:
+            error = {"code": -32601, "message": "Method not found", "data": method, "more": 1}
+            send({"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+
+if __name__ == "__main__":
+    if "ignore-term" in HABITS:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "pid-file" in HABITS:
+        with open(HABITS["pid-file"], "a") as file:
+            file.write(f"{os.getpid()}\n")
+    if "banner" in HABITS:
+        write(HABITS["banner"].encode().decode("unicode_escape").encode())
+    if "die-at-once" in HABITS:
+        os.write(2, b"not today\n")
+        os._exit(int(HABITS["die-at-once"]))
+    if "never-read" in HABITS:
+        time.sleep(60)
+    serve()

@@ -1,0 +1,1 @@
+"""The official conformance suite of MCP, and what carries it to `duet-rpc mcp`."""

@@ -1,0 +1,41 @@
+"""The tools that the suite's scenarios call, written as a user would write methods."""
+
+from __future__ import annotations
+
+import time
+
+from duet_rpc import Context, RpcError, method
+
+
+@method
+def test_simple_text() -> str:
+    """Return a text."""
+    return "This is a simple text response for testing."
+
+
+@method
+def test_error_handling() -> str:
+    """Fail."""
+    raise RpcError(-32000, "This tool intentionally returns an error for testing")
+
+
+@method
+def test_tool_with_progress(ctx: Context) -> str:
+    """Report progress."""
+    for done in (0, 50, 100):
+        ctx.progress(done, 100)
+        time.sleep(0.05)
+    return "done"
+
+
+@method
+def test_logging_tool(ctx: Context) -> str:
+    """Write to the log, which is not the client's."""
+    ctx.log.info("a line in the log")
+    return "logged"
+
+
+@method
+def test_streaming_elicitation() -> str:
+    """Ask the client for nothing."""
+    return "nothing was asked"

@@ -1,0 +1,26 @@
+"""`duet-rpc gateway`, with the waiting times that its first arguments name.
+
+python tests/gateway_with_short_times.py restart=0.1,0.2 stable=1 -- [OPTION]...
+"""
+
+from __future__ import annotations
+
+import sys
+
+from duet_rpc import cli
+from duet_rpc.gateway import gateway
+from duet_rpc.gateway.backend import Times
+
+if __name__ == "__main__":
+    at = sys.argv.index("--")
+    times = Times()
+    for word in sys.argv[1:at]:
+        name, _, value = word.partition("=")
+        if name == "restart":
+            times.restart = tuple(float(each) for each in value.split(",") if each)
+        else:
+            setattr(times, name, float(value))
+    serve = gateway.serve
+    gateway.serve = lambda *arguments: serve(*arguments, times)  # type: ignore[call-arg]
+    sys.argv[1 : at + 1] = ["gateway"]
+    cli.main()

@@ -1,0 +1,825 @@
+"""The gateway's eight rules, each with real processes on both sides."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway import backend, gateway
+from tests.support import PATIENCE, frame, notification, request
+from tests.terminal import is_alive, is_gone
+
+FRAMINGS = ["content-length", "lines", "length-prefixed"]
+MCP = {"dialect": "mcp", "framing": "lines"}
+
+
+def mcp(*habits: str, **keys: object) -> dict[str, object]:
+    return backend("mcp", *habits, framing="lines", dialect="mcp", **keys)
+
+
+def logged(path: Path) -> str:
+    return (path / "log").read_text()
+
+
+# The six methods, and what is not there.
+
+
+def test_the_six_methods_answer_in_the_gateway(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        assert set(client.call("version")) == {"version"}
+        assert client.call("initialize")["protocolVersion"] == "2.0"
+        names = [each["name"] for each in client.call("listMethods")]
+        assert names[:6] == ["initialize", "listMethods", "describeMethods", "version",
+                             "setLogLevel", "shutdown"]  # fmt: skip
+        assert "gateway/status" in names
+        assert client.call("setLogLevel", ["debug"])["success"] is True
+        found = [each["name"] for each in client.call("rpc.discover")["methods"]]
+        assert found == names
+        assert [each["name"] for each in client.call("describeMethods")] == names
+        client.send(request(5, "shutdown") + request(6))
+        assert client.receive()["result"] == {"message": "Shutting down gracefully"}
+        code, replies, _ = client.finish()
+        assert (code, replies) == (0, [])
+        assert not client.notes, "a lazy backend was started"
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [
+        ("nonsense", -32601), ("b/id", -32601), ("a/", -32601), ("a", -32601), ("a__id", -32601),
+        ("gateway/nonsense", -32601), ("tools/call", -32602),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_said_not_to_be_there(tmp_path: Path, method: str, code: int) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        assert client.ask(method)["error"]["code"] == code
+        client.send(notification(method))
+        assert "result" in client.ask("version")
+
+
+def test_an_error_of_a_backend_comes_with_its_own_words(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        error = {"code": -32601, "message": "Method not found", "data": "nonsense"}
+        assert client.ask("a/nonsense")["error"] == error, "without a further member"
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_what_is_inside_a_message_is_handed_on_as_it_came(tmp_path: Path, framing: str) -> None:
+    params = '{"a":1.0, "b":123456789012345678901234567890.10,"c":"\\ud800 \\u2028é","d":1e400}'
+    with gateway(tmp_path, {"a": backend(framing=framing)}) as client:
+        head = '{"method":"a\\/echo", "id" : 1e2,"params":'
+        client.send(frame(head + params + ',"jsonrpc":"2.0"}'))
+        while True:
+            body = client.receive_raw().decode()
+            if '"method"' not in body:
+                break
+        assert body == '{"jsonrpc":"2.0","id":1e2,"result":' + params + "}"
+        pretty = '{\n "jsonrpc": "2.0",\r\n "id": 2, "method": "a/echo",\n "params": [\n1,\n"\\n"]}'
+        client.send(frame(pretty))
+        assert client.receive()["result"] == [1, "\n"]
+        client.send(frame('{"jsonrpc":"2.0","id":3,"method":"a/big","params":[3000000]}'))
+        assert client.receive()["result"] == "x" * 3000000
+
+
+def test_a_broken_frame_of_the_client_costs_one_error(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        client.send(frame("{nonsense") + frame("[]") + frame('{"id":7,"jsonrpc":"2.0"}'))
+        errors = [client.receive() for _ in range(3)]
+        assert [each["error"]["code"] for each in errors] == [-32700, -32600, -32600]
+        assert errors[2]["id"] == 7
+        assert client.ask("a/id")["result"] == 1
+
+
+# Rule 1: ids.
+
+
+def test_each_backend_sees_fresh_integers_and_the_client_its_own_ids(tmp_path: Path) -> None:
+    ids = ["1", '"1"', "1.0", "-0", "1e400", "null", '"\\ud800"', "123456789012345678901234567890"]
+    with gateway(tmp_path, {"a": backend(), "b": backend(framing="lines")}) as client:
+        for number, id in enumerate(ids):
+            name = "ab"[number % 2]
+            client.send(frame(f'{{"jsonrpc":"2.0","id":{id},"method":"{name}/hold"}}'))
+        client.send(request("r", "a/release") + request("s", "b/release"))
+        found: dict[str, object] = {}
+        while len(found) < len(ids) + 2:
+            body = client.receive_raw().decode()
+            if '"result"' in body:
+                id, result = body.removeprefix('{"jsonrpc":"2.0","id":')[:-1].split(',"result":')
+                found[id] = result if "released" in result else int(result)
+        assert {*ids, '"r"', '"s"'} == set(found)
+        seen = sorted(each for each in found.values() if isinstance(each, int))
+        assert seen == list(range(1, len(ids) + 1))
+        assert client.status()["pending"] == 0
+
+
+def test_a_second_request_with_an_id_in_flight_is_refused(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
+        client.send(request(1, "a/hold") + request(1, "b/id"))
+        error = client.receive()["error"]
+        assert (error["code"], "in flight" in error["message"]) == (-32600, True)
+        assert client.ask("a/held", id=2)["result"] == [1], "the first is kept"
+        client.send(request(3, "a/release"))
+        assert set(client.replies(2)) == {1, 3}
+        assert client.ask("b/pid", id=1)["result"] > 0
+
+
+def test_ten_backends_and_a_thousand_requests_in_flight(tmp_path: Path) -> None:
+    names = [f"b{number}" for number in range(10)]
+    backends = {name: backend(framing=FRAMINGS[at % 3]) for at, name in enumerate(names)}
+    numbers = list(range(1000))
+    random.Random(1).shuffle(numbers)  # noqa: S311
+    with gateway(tmp_path, backends) as client:
+        client.send(b"".join(request(each, f"b{each % 10}/hold") for each in numbers))
+        assert client.status()["pending"] == 1000
+        client.send(b"".join(request(name, f"{name}/release") for name in names))
+        replies = client.replies(1010)
+        assert set(replies) == {*numbers, *names}
+        assert all("result" in reply for reply in replies.values())
+        assert client.status()["pending"] == 0
+
+
+@pytest.mark.parametrize("method", ["twice", "reply"])
+def test_an_answer_for_nobody_and_a_second_one_are_dropped(tmp_path: Path, method: str) -> None:
+    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
+        client.send(request("held", "b/hold"))
+        if method == "reply":  # the id that the other backend has in flight
+            client.ask("b/held")
+            client.send(request(9, "a/reply", ['{"jsonrpc":"2.0","id":1,"result":"stolen"}']))
+        assert client.ask("a/twice", id=2)["result"] == 1
+        assert client.ask("a/pid", id=3)["result"] > 0
+        client.send(request(4, "b/release"))
+        assert set(client.replies(2)) == {"held", 4}
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ('{"jsonrpc":"2.0","id":ID,"result":NaN}', "can't be read"),
+        ('{"jsonrpc":"2.0","id":ID,"result":[}', "can't be read"),
+        ('{"jsonrpc":"2.0","id":ID,"error":"text"}', "none"),
+        ('{"jsonrpc":"2.0","id":ID,"error":{"code":"1","message":"x"}}', "none"),
+        ('{"jsonrpc":"2.0","id":ID}', "can't be read"),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error_at_once(
+    tmp_path: Path, reply: str, reason: str
+) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        error = client.ask("a/reply", [reply])["error"]
+        assert error["code"] == -32603
+        assert reason in error["message"]
+        assert error["data"] == {"backend": "a", "reason": "bad-reply"}
+
+
+def test_a_null_error_beside_a_result_is_a_result(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        reply = '{"id":ID,"result":null,"error":null}'
+        assert client.ask("a/reply", [reply])["result"] is None
+
+
+def test_an_answer_that_is_too_large_is_an_error(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        error = client.ask("a/big", [11 * 1024 * 1024])["error"]
+        assert error["data"]["reason"] == "bad-reply"
+        assert client.ask("a/id", id=2)["result"] == 2
+
+
+# Rule 2: backends ask.
+
+
+def test_backends_ask_with_the_same_id_and_each_gets_its_own_answer(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "b": backend(framing="lines")}) as client:
+        ask = {"id": 1, "method": "window/show", "params": {"x": 1.0}}
+        client.send(request("a", "a/ask", ask) + request("b", "b/ask", {**ask, "id": "1"}))
+        to_a, to_b = client.note("a/window/show"), client.note("b/window/show")
+        assert to_a["params"] == {"x": 1.0}
+        assert to_a["id"] != to_b["id"]
+        client.send(
+            frame({"jsonrpc": "2.0", "id": to_b["id"], "error": {"code": 5, "message": "b"}})
+        )
+        client.send(frame({"jsonrpc": "2.0", "id": to_a["id"], "result": "for a"}))
+        replies = client.replies(2)
+        assert replies["a"]["result"] == {"jsonrpc": "2.0", "id": 1, "result": "for a"}
+        assert replies["b"]["result"]["id"] == "1"
+        assert replies["b"]["result"]["error"] == {"code": 5, "message": "b"}
+        client.send(frame({"jsonrpc": "2.0", "id": to_a["id"], "result": "once more"}))
+        assert client.status()["pending"] == 0
+
+
+def test_where_the_client_never_answers_the_gateway_does(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(timeout=0.3)}) as client:
+        client.send(notification("a/ask", {"id": "q", "method": "x"}))
+        asked = client.note("a/x")
+        while client.status()["pending"]:
+            time.sleep(0.05)
+        (answer,) = client.ask("a/seen")["result"]
+        assert (answer["id"], answer["error"]["code"]) == ("q", -32803)
+        client.send(frame({"jsonrpc": "2.0", "id": asked["id"], "result": "too late"}))
+        assert len(client.ask("a/seen")["result"]) == 1
+
+
+def test_a_request_with_an_id_in_flight_is_refused_to_the_backend_too(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        twice = {"jsonrpc": "2.0", "id": 1, "method": "second"}
+        client.send(request(1, "a/ask", {"id": 1, "method": "first", "after": [twice]}))
+        assert client.receive()["result"]["error"]["code"] == -32600
+        assert client.note("a/first")
+        assert not [each for each in client.notes if each["method"] == "a/second"]
+
+
+def test_a_notification_of_a_backend_carries_its_name(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        client.ask("a/flood", {"count": 2})
+        assert client.note("a/flood")["params"]["number"] == 0
+        assert client.note("a/flood")["params"]["number"] == 1
+        client.send(notification("a/hello", {"x": 1.5}))
+        hello = {"jsonrpc": "2.0", "method": "hello", "params": {"x": 1.5}}
+        assert client.ask("a/seen")["result"] == [hello]
+
+
+# Rule 3: cancel and progress.
+
+
+@pytest.mark.parametrize("id", [5, "5", 5.5, "\ud800"])
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "mcp"])
+def test_a_cancel_reaches_the_backend_in_its_dialect(
+    tmp_path: Path, id: object, direct: bool, kind: str
+) -> None:
+    with gateway(tmp_path, {"a": mcp() if kind == "mcp" else backend()}) as client:
+        client.ask("a/pid")
+        client.send(request(id, "a/hold"))
+        held = client.ask("a/held")["result"]
+        cancel = notification("$/cancelRequest", {"id": id})
+        if direct and kind == "mcp":
+            cancel = notification("a/notifications/cancelled", {"requestId": id})
+        elif direct:
+            cancel = notification("a/$/cancelRequest", {"id": id})
+        client.send(notification("$/cancelRequest", {"id": "another"}) + cancel + cancel)
+        reply = client.receive()
+        assert (reply["id"], reply["error"]["code"]) == (id, -32800)
+        seen = [each for each in client.ask("a/seen")["result"] if "ancel" in each["method"]]
+        key = "requestId" if kind == "mcp" else "id"
+        assert [each["params"] for each in seen] == [{key: held[0]}]
+        assert client.ask("a/release", id=2)["result"] == "released", "the late answer is dropped"
+        assert client.status()["pending"] == 0
+
+
+def test_a_cancel_of_what_still_waits_for_the_handshake(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": mcp("slow-handshake=0.5")}) as client:
+        client.send(request(1, "a/hold") + request(2, "a/held"))
+        client.send(notification("$/cancelRequest", {"id": 1}))
+        replies = client.replies(2)
+        assert replies[1]["error"]["code"] == -32800
+        assert replies[2]["result"] == [], "it was never sent"
+        seen = [each["method"] for each in client.ask("a/seen")["result"]]
+        assert seen == ["notifications/initialized"]
+
+
+def test_a_backend_cancels_what_it_asked(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        cancel = {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": "q"}}
+        client.send(request(1, "a/ask", {"id": "q", "method": "x", "after": [cancel]}))
+        answer = client.receive()["result"]
+        assert (answer["id"], answer["error"]["code"]) == ("q", -32800)
+        asked = client.note("a/x")
+        assert client.note("$/cancelRequest")["params"] == {"id": asked["id"]}
+        assert client.status()["pending"] == 0
+
+
+@pytest.mark.parametrize("token", [1, "1", 1.5, "duet-rpc-1-0"])
+@pytest.mark.parametrize("kind", ["plain", "lsp", "mcp"])
+def test_progress_comes_with_the_clients_token(tmp_path: Path, token: object, kind: str) -> None:
+    backends = {"plain": backend(), "lsp": backend(dialect="lsp"), "mcp": mcp()}
+    with gateway(tmp_path, {"a": backends[kind]}) as client:
+        params: dict[str, Any] = {"_meta": {"x": 1, "progressToken": token}}
+        if kind == "lsp":
+            params["partialResultToken"] = "second"
+        theirs = client.ask("a/progress", params)["result"]
+        assert len(theirs) == len(params)
+        assert all(isinstance(each, str) for each in theirs)
+        notes = [each["params"] for each in client.notes if each["method"] == "$/progress"]
+        value: Any = {"done": 1.0}
+        if kind == "mcp":
+            value = {"done": 1, "total": None, "message": "m"}
+        expected = [{"token": token, "value": value}]
+        if kind == "lsp":
+            expected.insert(0, {"token": "second", "value": value})
+        assert notes == expected
+        assert client.note("a/$/progress")["params"] == {"token": "my own", "value": 2}
+
+
+def test_progress_of_the_client_comes_with_the_backends_token(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "m": mcp()}) as client:
+        ask = {"id": 1, "method": "x", "params": {"_meta": {"progressToken": 7}}}
+        for name in "am":
+            client.send(request(name, f"{name}/ask", ask))
+            asked = client.note(f"{name}/x")
+            token = asked["params"]["_meta"]["progressToken"]
+            client.send(notification("$/progress", {"token": token, "value": {"done": 1.0}}))
+            client.send(frame({"jsonrpc": "2.0", "id": asked["id"], "result": 0}))
+            assert client.receive()["id"] == name
+            client.send(notification("$/progress", {"token": token, "value": 2}))  # too late
+            seen = client.ask(f"{name}/seen")["result"]
+            progress = [each["params"] for each in seen if "progress" in each["method"]]
+            assert progress == [
+                {"token": 7, "value": {"done": 1.0}} if name == "a"
+                else {"progressToken": 7, "progress": 1.0}
+            ]  # fmt: skip
+
+
+def test_a_timeout_ends_the_request_and_tells_the_backend(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(timeout=0.3), "b": backend()}) as client:
+        client.send(request("b", "b/hold"))
+        error = client.ask("a/hold")["error"]
+        assert error["code"] == -32803
+        assert error["data"] == {"backend": "a", "reason": "timeout"}
+        seen = client.ask("a/seen")["result"]
+        assert [each["method"] for each in seen] == ["$/cancelRequest"]
+        client.send(request(2, "b/release"))
+        assert set(client.replies(2)) == {"b", 2}
+
+
+# Rule 4: death.
+
+
+def test_fifty_pending_requests_of_a_backend_that_dies_all_get_an_error(tmp_path: Path) -> None:
+    times = {"restart": "0.2,0.2"}
+    with gateway(tmp_path, {"a": backend(), "b": backend()}, times=times) as client:
+        client.send(request("other", "b/hold"))
+        client.send(b"".join(request(number, "a/hold") for number in range(50)))
+        client.send(request("die", "a/die", {"code": 7}))
+        replies = client.replies(51)
+        for number in (*range(50), "die"):
+            error = replies[number]["error"]
+            assert error["code"] == -32803
+            assert error["data"] == {
+                "backend": "a", "reason": "died", "exitCode": 7, "stderr": "last words",
+            }  # fmt: skip
+        error = client.ask("a/id", id=3)["error"]
+        assert (error["code"], error["data"]["state"]) == (-32803, "backoff")
+        client.state("a", "backoff")
+        client.state("a", "ready")
+        assert client.ask("a/pid", id=4)["result"] > 0
+        assert client.status("a")["restarts"] == 1
+        client.send(request(5, "b/release"))
+        assert set(client.replies(2)) == {"other", 5}, "the other noticed nothing"
+        assert "backend a: last words" in logged(tmp_path)
+
+
+def test_what_it_said_before_its_death_counts(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        count = 300
+        client.send(b"".join(request(number, "a/echo", [number]) for number in range(count)))
+        client.send(request("die", "a/die", {"signal": "SIGKILL"}))
+        replies = client.replies(count + 1)
+        assert [replies[each]["result"] for each in range(count)] == [[n] for n in range(count)]
+        assert replies["die"]["error"]["data"]["signal"] == "SIGKILL"
+
+
+def test_it_is_started_again_later_and_later_and_then_has_failed(tmp_path: Path) -> None:
+    times = {"restart": "0.1,0.3"}
+    one = backend("die-at-once=4", start="eager")
+    with gateway(tmp_path, {"a": one, "b": backend()}, times=times) as client:
+        start = time.monotonic()
+        failed = client.note("gateway/stateChanged", name="a", state="failed")["params"]
+        assert time.monotonic() - start > 0.4
+        assert failed["restarts"] == 2
+        assert "exit code 4" in failed["reason"]
+        states = [each["params"]["state"] for each in client.notes]
+        assert states == ["ready", "backoff", "ready", "backoff", "ready"]
+        error = client.ask("a/id")["error"]
+        assert error["data"] == {
+            "backend": "a", "reason": "unavailable", "state": "failed",
+            "stderr": "not today\nnot today\nnot today",
+        }  # fmt: skip
+        assert client.ask("b/pid")["result"] > 0
+        client.notes.clear()
+        assert client.call("gateway/restart", {"backend": "a"}) == {"name": "a", "state": "ready"}
+        client.state("a", "backoff")
+        client.state("a", "failed")
+
+
+def test_a_stable_time_makes_its_deaths_forgotten(tmp_path: Path) -> None:
+    times = {"restart": "0.05", "stable": "0.2"}
+    with gateway(tmp_path, {"a": backend()}, times=times) as client:
+        for _ in range(3):
+            client.ask("a/pid")
+            time.sleep(0.3)
+            assert client.ask("a/die")["error"]["data"]["exitCode"] == 3
+            client.state("a", "backoff")
+            client.state("a", "ready")
+        client.ask("a/die")
+        client.state("a", "failed")
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"command": ["/no/such/program"]}, "/no/such/program can't be started: No such file"),
+        ({"command": ["no-such-program"]}, "no-such-program can't be started: No such file"),
+        ({"command": ["/etc/passwd"]}, "/etc/passwd can't be started: Permission denied"),
+        ({"command": ["true"], "cwd": "/no/where"}, "its working directory is not there: No such"),
+    ],
+)
+def test_what_can_not_be_started_has_failed_at_once(
+    tmp_path: Path, keys: Mapping[str, object], reason: str
+) -> None:
+    with gateway(tmp_path, {"a": keys}) as client:
+        error = client.ask("a/id")["error"]
+        assert error["code"] == -32803
+        assert reason in error["message"]
+        assert client.status("a")["state"] == "failed"
+        assert reason in client.ask("a/id")["error"]["message"]
+
+
+def test_a_backend_that_closes_its_stdout_is_ended(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}, times={"restart": "0.1"}) as client:
+        pid = client.ask("a/pid")["result"]
+        error = client.ask("a/close-stdout")["error"]
+        assert "closed its stdout and was ended by SIGKILL" in error["message"]
+        assert is_gone(pid)
+        client.state("a", "backoff")
+        client.state("a", "ready")
+
+
+def test_what_a_dead_backend_had_asked_is_taken_back(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        client.send(request(1, "a/ask", {"id": 1, "method": "x"}) + request(2, "a/die"))
+        client.replies(2)
+        asked = client.note("a/x")
+        assert client.note("$/cancelRequest")["params"] == {"id": asked["id"]}
+        client.send(frame({"jsonrpc": "2.0", "id": asked["id"], "result": 1}))
+        assert client.status()["pending"] == 0
+
+
+def test_restart_and_stop_by_hand(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        pid = client.ask("a/pid")["result"]
+        client.send(request("held", "a/hold"))
+        client.send(request("restart", "gateway/restart", ["a"]))
+        replies = client.replies(2)
+        assert replies["held"]["error"]["data"] == {"backend": "a", "reason": "stopped"}
+        client.state("a", "stopped")
+        client.state("a", "ready")
+        other = client.ask("a/pid")["result"]
+        assert other != pid
+        assert is_gone(pid)
+        client.ask("gateway/stop", ["a"])
+        client.state("a", "stopped")
+        assert is_gone(other)
+        assert client.ask("a/pid")["result"] not in (pid, other), "the next request starts it"
+        error = client.ask("gateway/restart", ["nobody"])["error"]
+        assert (error["code"], error["data"]["accepted"]) == (-32602, ["a"])
+        client.ask("a/stderr", ["one\ntwo\n"])
+        assert client.call("gateway/log", ["a"]) == {"lines": ["one", "two"]}
+
+
+def test_environment_and_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    one = backend(env={"BACKEND_TEST": "é"}, cwd="below")
+    with gateway(tmp_path, {"a": one}) as client:
+        assert client.ask("a/env")["result"] == ["é", str(tmp_path / "below")]
+
+
+# Rule 5: back-pressure.
+
+
+def test_a_backend_that_never_reads_refuses_and_the_others_go_on(tmp_path: Path) -> None:
+    text = "x" * 100_000
+    with gateway(tmp_path, {"a": backend("never-read"), "b": backend()}) as client:
+        count = 60
+        client.send(b"".join(request(number, "a/echo", [text]) for number in range(count)))
+        client.send(request("b", "b/pid"))
+        replies: dict[object, Any] = {}
+        while "b" not in replies:
+            reply = client.receive()
+            replies[reply["id"]] = reply
+        refused = [each for each in replies if isinstance(each, int)]
+        assert 10 < len(refused) < 30
+        error = replies[refused[0]]["error"]
+        assert error["code"] == -32803
+        assert error["data"]["reason"] == "queue-full"
+        start = time.monotonic()
+        for number in range(50):
+            client.ask("b/echo", [number], id="e")
+        assert time.monotonic() - start < 5
+        client.send(notification("a/lost"))
+        client.ask("version")
+    assert "method=a/lost dropped: backend a does not read" in logged(tmp_path)
+
+
+def test_a_client_that_reads_slowly_slows_the_backends_and_loses_nothing(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
+        client.ask("a/pid")
+        client.send(request("f", "a/flood", {"count": 40_000, "size": 1000}))
+        client.send(request("v", "version"))
+        time.sleep(1.0)
+        status = Path(f"/proc/{client.process.pid}/status").read_text()
+        peak = int(status.split("VmHWM:")[1].split()[0]) if "VmHWM" in status else 0
+        assert peak < 60_000, "kB, with 40 MB to come"
+        numbers = []
+        ids: list[object] = []
+        while len(ids) < 2:
+            message = client.message()
+            if message.get("method") == "a/flood":
+                numbers.append(message["params"]["number"])
+            elif "id" in message:
+                ids.append(message["id"])
+        assert numbers == list(range(40_000))
+
+
+def test_a_flooding_backend_does_not_delay_the_others(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
+        client.ask("b/pid")
+        client.send(request("f", "a/flood", {"count": 50_000}))
+        client.note("a/flood")
+        behind = 0
+        client.send(request("b", "b/id"))
+        while True:
+            message = client.message()
+            if message.get("id") == "b":
+                break
+            behind += 1
+        assert behind < 25_000, "it came before the flood was over"
+
+
+def test_a_backend_may_ask_without_end_and_never_read(tmp_path: Path) -> None:
+    asks = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(200)]
+    with gateway(tmp_path, {"m": mcp()}) as client:
+        answer = client.ask("m/ask", {"id": "q", "method": "ping", "before": asks})["result"]
+        assert answer == {"jsonrpc": "2.0", "id": "q", "result": {}}
+
+
+# Rule 6: what is no message.
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_a_banner_is_skipped_and_logged(tmp_path: Path, framing: str) -> None:
+    one = backend("banner=Welcome\\x1b[1m to the server!\\n", framing=framing)
+    with gateway(tmp_path, {"a": one}) as client:
+        assert client.ask("a/id")["result"] == 1
+        client.ask("a/stderr", ["a \x1b[31mred {line}\n" * 3])
+        client.ask("a/id", id=3)
+    log = logged(tmp_path)
+    assert "backend a: something on its stdout is no message and was skipped" in log
+    assert "Welcome" not in log
+    assert "backend a: a \\x1b[31mred {line}" in log
+
+
+def test_stderr_without_end_is_drained_and_the_log_is_spared(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        for number in range(30):
+            client.ask("a/stderr", ["line\n" * 10_000], id=number)
+        client.ask("a/stderr", ["x" * 300_000], id="long")
+        time.sleep(1.1)
+        client.ask("a/stderr", ["end\n"])
+        assert client.call("gateway/log", ["a"])["lines"][-1].endswith("end")
+    assert logged(tmp_path).count("backend a: line") < 2000
+    assert "lines were left out" in logged(tmp_path)
+
+
+# Rule 7: leaving.
+
+
+def pids(client: Any, *names: str) -> list[int]:
+    return [client.ask(f"{name}/pid")["result"] for name in names]
+
+
+@pytest.mark.parametrize("how", ["EOF", "SIGTERM", "SIGINT", "SIGHUP", "shutdown"])
+def test_all_backends_are_closed_and_none_is_left(tmp_path: Path, how: str) -> None:
+    one = {"a": backend(), "b": backend(framing="lines"), "m": mcp()}
+    with gateway(tmp_path, one) as client:
+        found = pids(client, *one)
+        client.send(request("held", "a/hold"))
+        client.ask("a/held")
+        start = time.monotonic()
+        if how == "EOF":
+            client.close_input()
+        elif how == "shutdown":
+            client.send(request("bye", "shutdown"))
+            assert client.receive()["id"] == "bye"
+        else:
+            client.signal(signal.Signals[how])
+        reply = client.receive()
+        assert (reply["id"], reply["error"]["data"]["reason"]) == ("held", "stopped")
+        code, _ = client.wait()
+        assert code == 0
+        assert time.monotonic() - start < 2.0
+        assert not [pid for pid in found if is_alive(pid)]
+
+
+def test_with_quick_backends_leaving_is_quick(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
+        pids(client, "a", "b")
+        client.close_input()
+        assert client.wait()[1] < 0.7
+
+
+@pytest.mark.parametrize("how", ["EOF", "SIGTERM"])
+def test_those_that_do_not_want_to_leave_are_made_to_within_two_seconds(
+    tmp_path: Path, how: str
+) -> None:
+    stubborn = {f"s{n}": backend("ignore-term", "stay") for n in range(5)}
+    with gateway(tmp_path, {**stubborn, "n": backend("never-read"), "g": backend()}) as client:
+        found = pids(client, *stubborn, "g")
+        found.append(client.ask("g/grandchild")["result"])
+        client.send(request("n", "n/id") + request("d", "s0/deaf"))
+        client.ask("version")
+        start = time.monotonic()
+        if how == "EOF":
+            client.close_input()
+        else:
+            client.signal(signal.SIGTERM)
+        code, _ = client.wait()
+        assert code == 0
+        assert time.monotonic() - start < 2.3
+        assert not [pid for pid in found if is_alive(pid)]
+
+
+def test_no_orphan_is_left_by_a_gateway_that_is_killed(tmp_path: Path) -> None:
+    one = {"a": backend(), "s": backend("ignore-term", "stay"), "m": mcp("stay")}
+    with gateway(tmp_path, one, start_new_session=True) as client:
+        found = pids(client, *one)
+        found.append(client.ask("a/grandchild")["result"])
+        client.ask("gateway/restart", ["a"])
+        client.state("a", "stopped")
+        client.state("a", "ready")
+        found += pids(client, "a")
+        os.killpg(client.process.pid, signal.SIGKILL)
+        assert [pid for pid in found if not is_gone(pid)] == []
+
+
+def test_what_a_dead_backend_leaves_behind_is_ended(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        pid = client.ask("a/grandchild")["result"]
+        client.ask("a/die")
+        assert is_gone(pid)
+
+
+def test_a_language_server_is_asked_to_leave(tmp_path: Path) -> None:
+    file = tmp_path / "seen"
+    with gateway(tmp_path, {"a": backend(f"lsp={file}", dialect="lsp")}) as client:
+        client.ask("a/pid")
+        client.close_input()
+        assert client.wait()[0] == 0
+        assert file.read_text().splitlines() == ["exit"]
+
+
+def test_a_language_server_that_its_client_ended_is_not_started_again(tmp_path: Path) -> None:
+    one = backend(f"lsp={tmp_path / 'seen'}", dialect="lsp")
+    with gateway(tmp_path, {"a": one}, times={"restart": "0.1"}) as client:
+        client.ask("a/shutdown")
+        client.send(notification("a/exit"))
+        client.state("a", "ready")
+        client.state("a", "stopped")
+        assert client.ask("a/pid")["result"] > 0
+
+
+def test_the_client_is_gone(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        pid = client.ask("a/pid")["result"]
+        assert client.process.stdout is not None
+        client.process.stdout.close()
+        client.send(request(1))
+        assert client.wait()[0] == 1
+        assert is_gone(pid)
+        client.process.stdout = None
+    assert "stdout is closed: the client is gone" in logged(tmp_path)
+    assert "Traceback" not in logged(tmp_path)
+
+
+# Rule 8: MCP.
+
+
+def test_tools_of_all_servers_are_one_list(tmp_path: Path) -> None:
+    one = {"a": mcp("pages=3"), "b": mcp(), "plain": backend()}
+    with gateway(tmp_path, one) as client:
+        client.send(request(1, "tools/list"))
+        while True:
+            body = client.receive_raw().decode()
+            if '"tools"' in body:
+                break
+        names = [each["name"] for each in json.loads(body)["result"]["tools"]]
+        assert names == ["a__tool0", "a__tool1", "a__tool2", "b__tool0", "b__tool1"]
+        assert body.count('"default":1.0') == 5, "the rest is as it came"
+        assert "_meta" not in json.loads(body)["result"]
+        assert "plain" not in [each["params"].get("name") for each in client.notes]
+        call = {"name": "a__tool1", "arguments": {"x": 1.0}}
+        assert client.ask("tools/call", call)["result"] == {**call, "name": "tool1"}
+        named = {"name": "tool1", "arguments": {"x": 1.0}}
+        assert client.ask("a__tool1", {"x": 1.0})["result"] == named
+        assert client.ask("a__tool1")["result"] == {"name": "tool1", "arguments": {}}
+        assert client.ask("a__tool1", [1])["error"]["code"] == -32602
+        assert client.ask("tools/call", {"name": "c__x"})["error"]["code"] == -32602
+        listed = [each["name"] for each in client.call("listMethods")]
+        assert listed[-5:] == names
+        discovered = client.call("rpc.discover")["methods"][-1]
+        assert discovered["name"] == "b__tool1"
+        schema = {"default": 1.0}
+        assert discovered["params"] == [{"name": "x", "required": False, "schema": schema}]
+        assert client.call("describeMethods")[-1] == {
+            "name": "b__tool1", "params": ["x: any = ..."], "returns": "object",
+        }  # fmt: skip
+
+
+def test_meta_of_a_tool_called_by_name_is_no_argument(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": mcp()}) as client:
+        result = client.ask("a__t", {"x": 1, "_meta": {"progressToken": "bar"}})["result"]
+        assert result["arguments"] == {"x": 1}
+        assert result["_meta"]["progressToken"].startswith("duet-rpc-")
+
+
+def test_a_dead_or_slow_server_does_not_delay_the_others_list(tmp_path: Path) -> None:
+    one: dict[str, Mapping[str, object]] = {
+        "a": mcp(),
+        "dead": mcp("die-at-once=1"),
+        "slow": mcp("slow-handshake=20"),
+        "slower": mcp("slow-tools=20"),
+        "none": {"command": ["/no/such/program"], "dialect": "mcp"},
+    }
+    with gateway(tmp_path, one, times={"list": 1.0}) as client:
+        client.call("tools/list")
+        start = time.monotonic()
+        result = client.call("tools/list", id=2)
+        assert time.monotonic() - start < 3
+        assert [each["name"] for each in result["tools"]] == ["a__tool0", "a__tool1"]
+        absent = result["_meta"]["duet-rpc/unavailable"]
+        assert set(absent) == {"dead", "slow", "slower", "none"}
+        assert absent["slow"] == "starting"
+        assert client.ask("a/id")["result"] > 0
+
+
+def test_the_handshake_is_made_again_after_a_restart(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": mcp()}, times={"restart": "0.1,0.1"}) as client:
+        for _ in range(2):
+            answer = client.ask("a/initialize", {"anything": 1})["result"]
+            assert answer["serverInfo"] == {"name": "hostile", "version": "1.0"}
+            client.send(notification("a/notifications/initialized"))
+            seen = [each["method"] for each in client.ask("a/seen")["result"]]
+            assert seen == ["notifications/initialized"]
+            client.ask("a/die")
+            client.state("a", "backoff")
+            client.state("a", "starting")
+            client.state("a", "ready")
+
+
+@pytest.mark.parametrize("habit", ["slow-handshake=20", "refuse-handshake"])
+def test_a_handshake_that_fails_is_a_death(tmp_path: Path, habit: str) -> None:
+    times = {"start": 0.5, "restart": "0.1"}
+    with gateway(tmp_path, {"a": mcp(habit), "b": mcp()}, times=times) as client:
+        error = client.ask("a/id")["error"]
+        assert (error["code"], error["data"]["reason"]) == (-32803, "died")
+        assert "handshake" in error["message"]
+        client.state("a", "failed")
+        assert client.ask("b/pid")["result"] > 0
+
+
+def test_a_list_that_changed_is_asked_for_again(tmp_path: Path) -> None:
+    changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    with gateway(tmp_path, {"a": mcp()}) as client:
+        client.call("tools/list")
+        client.send(request(1, "a/ask", {"id": 1, "method": "ping", "before": [changed]}))
+        client.receive()
+        assert client.note("notifications/tools/list_changed")
+        assert client.note("a/notifications/tools/list_changed")
+        assert len(client.call("tools/list")["tools"]) == 2
+
+
+def test_idle_means_asleep(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "m": mcp()}) as client:
+        pids(client, "a", "m")
+        time.sleep(0.6)  # loguru is loaded in the first silence
+        fields = Path(f"/proc/{client.process.pid}/status")
+        if not fields.exists():
+            pytest.skip("no /proc here")
+
+        def switches() -> int:
+            return int(fields.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+        before = switches()
+        time.sleep(2.0)
+        assert switches() - before <= 1
+
+
+def test_stdin_may_be_a_file(tmp_path: Path) -> None:
+    from tests.gateway import SHORT_TIMES, write_config
+
+    config = write_config(tmp_path / "c.toml", {"a": backend()})
+    (tmp_path / "in").write_bytes(request(1, "a/id") + request(2))
+    env = {**os.environ, "DUET_RPC_CONFIG": str(config), "PYTHONPATH": "."}
+    with open(tmp_path / "in", "rb") as source, open(tmp_path / "out", "wb") as out:
+        done = subprocess.run(
+            [*SHORT_TIMES, "--"], stdin=source, stdout=out, env=env, timeout=PATIENCE, check=False
+        )
+    assert done.returncode == 0
+    assert b'"version"' in (tmp_path / "out").read_bytes()

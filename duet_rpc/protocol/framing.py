@@ -151,7 +151,7 @@ class ContentLengthDecoder:
     def next(self) -> bytes | bytearray | Fault | None:
         """Return the next frame or fault, or None where more bytes are needed."""
         buffer, at = self._buffer, self._at
-        if self._scan == at == self._head and not self._lost:
+        if self._scan == at == self._head and at > self._seen and not self._lost:
             if at == len(buffer):
                 return None
             # Where one header stands alone, as nearly all clients write it, its line is
@@ -172,6 +172,9 @@ class ContentLengthDecoder:
             fault = self._read_header()
             if fault is not None or self._head >= 0:
                 return fault or self._cut_off()
+        return self._read_body()
+
+    def _read_body(self) -> bytes | bytearray | Fault | None:
         end = self._at + self._length
         if self._at <= self._seen:
             header, self._scan = self._search(self._scan, min(end, len(self._buffer)))

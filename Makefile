@@ -10,7 +10,7 @@ ROUNDS ?= 20
 BIN := .venv/bin
 SOURCES := $(shell find duet_rpc -name '*.py') elisp/duet-rpc.el pyproject.toml
 
-.PHONY: help run test conformance lint pyz bench screenshot clean
+.PHONY: help run test fuzz conformance lint pyz bench screenshot clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -21,6 +21,15 @@ run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
 
 test: dist/duet-rpc.pyz build/tools build/mcp/ready ## set up, then run all tests
 	$(BIN)/python -m pytest
+
+SECONDS ?= 60
+fuzz: .venv/ready ## let atheris look for input that breaks a decoder, for SECONDS=60
+	@$(BIN)/python -c 'import atheris' 2> /dev/null || \
+	  $(BIN)/python -m pip install --quiet --only-binary :all: atheris || \
+	  { echo "atheris has no wheel for this Python; make test has the same checks"; exit 0; } && \
+	  mkdir -p build/fuzz && \
+	  $(BIN)/python -m tests.fuzz.decoders -max_total_time=$(SECONDS) -max_len=2000 \
+	    -artifact_prefix=build/fuzz/ build/fuzz
 
 conformance: dist/duet-rpc.pyz build/tools ## the official suite of MCP, and what of it can't apply
 	$(BIN)/python -m tests.conformance

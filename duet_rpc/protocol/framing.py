@@ -15,6 +15,10 @@ frame must begin.
 - Length-prefixed: the next zero byte. The prefix of every frame that is not oversized
   begins with one, and valid JSON holds none.
 - Lines: the next line.
+
+Going back costs time, and a frame in which the next begins, in which the next begins, must
+not cost quadratic time. So bytes that were part of a broken frame once are *seen*, and a
+frame that begins among them is broken as soon as the beginning of another shows inside it.
 """
 
 from __future__ import annotations
@@ -68,9 +72,10 @@ USUAL_MAX = len(USUAL) + DIGITS_MAX + 4
 MEDIA_TYPE = b"application/vscode-jsonrpc"
 CHARSETS = (b"utf-8", b"utf8")
 
-# The search of a lost decoder goes through the buffer in windows, so that finding the
-# next header costs what lies before it and not what lies behind it.
-WINDOW = 8 * HEADER_MAX
+# The search for a header goes through the buffer in windows that grow, so that finding it
+# costs what lies before it and not what lies behind it.
+WINDOW_MIN = 256
+WINDOW_MAX = 8 * HEADER_MAX
 
 NOT_IN_NAME = (
     frozenset(b'"(),/:;<=>?@[\\]{} \t') | frozenset(range(32)) | frozenset(range(127, 256))
@@ -103,6 +108,7 @@ class ContentLengthDecoder:
 
     __slots__ = (
         "_at", "_body", "_buffer", "_finished", "_head", "_length", "_lost", "_refusal", "_scan",
+        "_seen",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -110,6 +116,7 @@ class ContentLengthDecoder:
         self._at = 0  # where the unread bytes begin: a header line, or the body
         self._scan = 0  # no line ends between _at and here
         self._body = 0  # where the body of the last frame handed out began
+        self._seen = -1  # a header that ends here or before begins inside a broken frame
         self._lost = False
         self._finished = False
         self._begin(0)
@@ -128,6 +135,7 @@ class ContentLengthDecoder:
             # The usual case, a piece that begins with a frame, is not copied.
             self._buffer = data
             self._at = self._scan = self._head = 0
+            self._seen = -1
             return
         if isinstance(self._buffer, bytes):
             self._buffer = bytearray(self._buffer)
@@ -137,12 +145,13 @@ class ContentLengthDecoder:
         self._at -= gone
         self._scan -= gone
         self._head -= gone
+        self._seen -= gone
         self._buffer += data
 
     def next(self) -> bytes | bytearray | Fault | None:
         """Return the next frame or fault, or None where more bytes are needed."""
         buffer, at = self._buffer, self._at
-        if self._scan == at == self._head and not self._lost:
+        if self._scan == at == self._head and at > self._seen and not self._lost:
             if at == len(buffer):
                 return None
             # Where one header stands alone, as nearly all clients write it, its line is
@@ -163,7 +172,14 @@ class ContentLengthDecoder:
             fault = self._read_header()
             if fault is not None or self._head >= 0:
                 return fault or self._cut_off()
+        return self._read_body()
+
+    def _read_body(self) -> bytes | bytearray | Fault | None:
         end = self._at + self._length
+        if self._at <= self._seen:
+            header, self._scan = self._search(self._scan, min(end, len(self._buffer)))
+            if header >= 0:
+                return self._swallowed(header)
         if end > len(self._buffer):
             return self._cut_off()
         self._body = self._at
@@ -175,6 +191,17 @@ class ContentLengthDecoder:
         reason, detail = refusal
         return Fault(INVALID_REQUEST, detail, reason, body)
 
+    def _swallowed(self, header: int) -> Fault:
+        """Say that a body holds the next frame's header, and go on there."""
+        body = self._buffer[self._at : header]
+        refusal = self._refusal
+        self._begin(header)
+        self._body = header
+        if refusal is None:
+            return Fault(PARSE_ERROR, "the body holds a header", body=body)
+        reason, detail = refusal
+        return Fault(INVALID_REQUEST, detail, reason, body)
+
     def reject(self) -> None:
         """Take note that the frame just handed out held no JSON.
 
@@ -182,12 +209,14 @@ class ContentLengthDecoder:
         frame; too short, and its rest is still to come. Searching from its beginning
         finds the next frame in both cases.
         """
+        self._seen = max(self._seen, self._at)
         self._lose(self._body)
 
     def expire(self) -> None:
         """Drop the frame that did not arrive in time."""
         # The rest of a header may yet come and must not complete it; in a body there
         # may be a whole frame, swallowed by a length that was too long.
+        self._seen = len(self._buffer)
         self._lose(len(self._buffer) if self._head >= 0 else self._at)
 
     def finish(self) -> None:
@@ -202,6 +231,7 @@ class ContentLengthDecoder:
             return Fault(PARSE_ERROR, "input ended inside a header")
         # Frames may lie behind it, swallowed.
         body = self._buffer[self._at :]
+        self._seen = len(self._buffer)
         self._lose(self._at)
         return Fault(PARSE_ERROR, "input ended before the announced length", body=body)
 
@@ -278,17 +308,22 @@ class ContentLengthDecoder:
 
     def _find(self) -> bool:
         """Drop bytes up to the next header that holds Content-Length."""
+        header, at = self._search(self._at, len(self._buffer))
+        self._begin(at)
+        self._lost = header < 0
+        return header >= 0
+
+    def _search(self, at: int, stop: int) -> tuple[int, int]:
+        """Find a header: where it begins, or -1; and where to look on when more has come."""
+        size = WINDOW_MIN
         while True:
-            window = bytes(self._buffer[self._at : self._at + WINDOW]).lower()
-            last = self._at + len(window) == len(self._buffer)
+            window = bytes(self._buffer[at : min(at + size, stop)]).lower()
+            last = at + len(window) >= stop
             found, keep = find_header(window)
-            if found >= 0:
-                self._begin(self._at + found)
-                self._lost = False
-                return True
-            self._begin(self._at + keep)
-            if last:
-                return False
+            at += keep
+            if found >= 0 or last:
+                return at if found >= 0 else -1, at
+            size = min(4 * size, WINDOW_MAX)
 
 
 def find_header(window: bytes) -> tuple[int, int]:
@@ -342,11 +377,13 @@ def split_parameters(value: bytes) -> list[bytes]:
 class LengthPrefixedDecoder:
     """Four bytes of length, big-endian; the body; one newline that is not counted."""
 
-    __slots__ = ("_at", "_buffer", "_finished", "_lost", "_skip")
+    __slots__ = ("_at", "_buffer", "_finished", "_lost", "_scan", "_seen", "_skip")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._at = 0  # where the unread bytes begin
+        self._scan = 0  # no zero byte lies between the payload's beginning and here
+        self._seen = 0  # a frame that begins before here begins inside a broken one
         self._skip = 0  # bytes of an oversized payload, and its newline, still to come
         self._lost = False
         self._finished = False
@@ -356,6 +393,8 @@ class LengthPrefixedDecoder:
         skipped = min(self._skip, len(data))
         self._skip -= skipped
         del self._buffer[: self._at]
+        self._scan -= self._at
+        self._seen -= self._at
         self._at = 0
         self._buffer += data[skipped:] if skipped else data
 
@@ -378,12 +417,19 @@ class LengthPrefixedDecoder:
             self._at = min(end + 1, len(buffer))
             self._skip = end + 1 - self._at
             return oversize()
+        if self._at < self._seen:
+            zero = buffer.find(0, max(body, self._scan), end)
+            if zero >= 0:
+                self._lose(zero)
+                return Fault(PARSE_ERROR, "a zero byte in the payload", body=buffer[body:zero])
+            self._scan = len(buffer)
         if end >= len(buffer):
             return self._cut_off()
         if buffer[end] != NEWLINE:
+            self._seen = max(self._seen, end)
             self._lose(body)
             return Fault(PARSE_ERROR, "no newline after the payload", body=buffer[body:end])
-        self._at = end + 1
+        self._at = self._scan = end + 1
         return buffer[body:end]
 
     def reject(self) -> None:
@@ -398,6 +444,7 @@ class LengthPrefixedDecoder:
         """Drop the frame that did not arrive in time."""
         # What took its length from garbage must not go on eating good frames.
         self._skip = 0
+        self._seen = len(self._buffer)
         self._lose(min(self._at + 4, len(self._buffer)))
 
     def finish(self) -> None:
@@ -405,13 +452,14 @@ class LengthPrefixedDecoder:
         self._finished = True
 
     def _lose(self, at: int) -> None:
-        self._at = at
+        self._at = self._scan = at
         self._lost = True
 
     def _cut_off(self) -> Fault | None:
         if not self._finished or self._at == len(self._buffer):
             return None
         body = self._buffer[self._at + 4 :]
+        self._seen = len(self._buffer)
         self._lose(min(self._at + 4, len(self._buffer)))
         return Fault(PARSE_ERROR, "input ended before the announced length", body=body)
 

@@ -37,7 +37,10 @@ class Reader:
 
     def feed(self, data: bytes) -> None:
         """Take one piece of input."""
-        if self._guess and data.strip(b"\r\n"):
+        if self._guess:
+            data = data.lstrip(b"\r\n")
+            if not data:
+                return
             self._guess = False
             self._use(guess_framing(data))
         self._decoder.feed(data)

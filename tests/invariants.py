@@ -1,0 +1,140 @@
+"""What holds for the decoder of every framing, whatever bytes come and however they are cut.
+
+1. It never raises. What it gives are frames and faults, at most one for each byte fed,
+   and after `finish` it comes to an end.
+2. It never holds more than one header section, one body and one piece of input.
+3. The same bytes give the same frames and faults, however they are cut.
+4. Its time grows with the bytes, not with their square.
+5. After any prefix a good frame is answered. What that costs, and what it needs first:
+
+   - Content-Length: at most one fault. First, where the prefix ends inside a body that was
+     announced, the rest of it must come or its time must run out (`expire`); once is
+     enough. One prefix costs the frame too: a header section that is still open and has
+     given a length already. The good frame's header is then its second length.
+   - Length-prefixed: no fault. First, where the prefix ends inside a frame (and four bytes
+     of garbage announce one), the rest must come or its time must run out; twice is enough.
+   - Lines: no fault beyond that of the line which the prefix left open, and that line must
+     end first, or its time run out.
+
+The caps are made small here, so that chance finds their edges. Both hypothesis
+(`test_fuzz.py`) and atheris (`fuzz/`) call `check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from duet_rpc.protocol import framing
+from duet_rpc.protocol.framing import FRAMINGS, ContentLengthDecoder
+from duet_rpc.protocol.messages import Batch, Failure, Request
+from duet_rpc.protocol.reader import Reader
+
+BODY = 300
+HEADER = 96
+SMALL = {
+    "BODY_MAX": BODY, "HEADER_MAX": HEADER, "DIGITS_MAX": len(str(BODY)),
+    "WINDOW_MIN": 20, "WINDOW_MAX": 2 * HEADER,
+}  # fmt: skip
+
+GOOD = b'{"jsonrpc":"2.0","id":"good","method":"version"}'
+
+TIMEOUTS = {"content-length": 1, "length-prefixed": 2, "lines": 1}
+"""How often a decoder must be told that time is up before a good frame is safe."""
+
+FAULTS = {"content-length": 1, "length-prefixed": 0, "lines": 0}
+"""How many faults may still come in front of it then."""
+
+
+@contextmanager
+def small_limits() -> Iterator[None]:
+    """Make the caps small."""
+    before = {name: getattr(framing, name) for name in SMALL}
+    try:
+        for name, value in SMALL.items():
+            setattr(framing, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(framing, name, value)
+
+
+def take(reader: Reader, most: int) -> list[object]:
+    """Take all messages that there are, as values that can be compared."""
+    found: list[object] = []
+    while True:
+        message = reader.next()
+        if message is None:
+            return found
+        found.append(describe(message))
+        assert len(found) <= most, "more messages than bytes"
+
+
+def describe(message: object) -> object:
+    """Turn a message into a value."""
+    if isinstance(message, Failure):
+        return (message.id, message.code, message.message, repr(message.data))
+    if isinstance(message, Request):
+        return (message.method, repr(message.params), message.id)
+    if isinstance(message, Batch):
+        return [describe(each) for each in message.messages]
+    return message.__class__.__name__
+
+
+def read(name: str, pieces: list[bytes], end: bool = True) -> tuple[Reader, list[object]]:
+    """Feed pieces, and take what they add up to."""
+    reader = Reader(FRAMINGS.get(name), batch=True)
+    found: list[object] = []
+    fed = 0
+    for piece in pieces:
+        reader.feed(piece)
+        fed += len(piece)
+        found += take(reader, fed + 1)
+        held = len(reader._decoder._buffer)  # type: ignore[attr-defined]
+        assert held <= HEADER + BODY + len(piece) + 5, "it holds more than the caps"
+    if end:
+        reader.finish()
+        found += take(reader, fed + 1)
+        assert reader.next() is None
+    assert len(found) <= fed + 1
+    return reader, found
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """Cut bytes at some places."""
+    edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    return [data[a:b] for a, b in zip(edges, edges[1:])]
+
+
+def check(name: str, data: bytes, places: list[int]) -> None:
+    """Check all that is said above, except time, for one input."""
+    with small_limits():
+        _, whole = read(name, [data])
+        assert read(name, cut(data, places))[1] == whole
+        assert read(name, [data[at : at + 1] for at in range(len(data))])[1] == whole
+        if name in TIMEOUTS:
+            check_recovery(name, data, places)
+
+
+def check_recovery(name: str, data: bytes, places: list[int]) -> None:
+    """Check that a good frame behind it is answered."""
+    reader, _ = read(name, cut(data, places), end=False)
+    if late_length(reader):
+        return
+    for _ in range(TIMEOUTS[name]):
+        if reader.partial:
+            reader.expire()
+            take(reader, len(data) + 1)
+    if name == "lines":
+        reader.feed(b"\n")
+        assert len(take(reader, 1)) <= 1
+    reader.feed(FRAMINGS[name].encode(GOOD))
+    events = take(reader, len(data) + 100)
+    assert events[-1:] == [("version", "None", '"good"')]
+    assert len(events) - 1 <= FAULTS[name]
+
+
+def late_length(reader: Reader) -> bool:
+    """Return True in the one state that costs Content-Length framing the next frame."""
+    decoder = reader._decoder
+    return isinstance(decoder, ContentLengthDecoder) and decoder._head >= 0 <= decoder._length

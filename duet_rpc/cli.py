@@ -317,9 +317,13 @@ def daemon_flags(words: Words, level: str) -> list[str]:
 
 def run_settings(words: Words) -> int:
     """Run what shows or changes the settings."""
+    from io import TextIOWrapper
+
     from duet_rpc.config import PROJECT_FILE, ConfigError, find_project_file
     from duet_rpc.trust import NoRecord, trust, untrust
 
+    if isinstance(sys.stdout, TextIOWrapper):  # paths may hold what it has no place for
+        sys.stdout.reconfigure(errors="backslashreplace")
     if words.command == "config":
         show_config(words)
         return 0

@@ -62,7 +62,7 @@ class Log:
         self._descriptor = 2
         self._patience = 0.0
         self._path: str | None = None
-        self._waiting: list[Line] = []
+        self.waiting: list[Line] = []  # for loguru
         self._write: Callable[[Line], None] | None = None
         self._busy = False
         self._dropped = 0
@@ -123,20 +123,15 @@ class Log:
         while trace is not None:
             code = trace.tb_frame.f_code
             # The line of the method is of more use than that of a library it calls.
-            if where is None or where.startswith(OURS) or where == code.co_filename:
+            if where is None or where.startswith((OURS, "<")) or where == code.co_filename:
                 where = code.co_filename
                 place = f"{os.path.basename(where)}:{trace.tb_lineno} in {code.co_name}"
             trace = trace.tb_next
         return text if place is None else f"{text} ({place})"
 
-    @property
-    def unsettled(self) -> bool:
-        """True while lines wait for loguru."""
-        return bool(self._waiting)
-
     def settle(self) -> None:
         """Write the lines that wait."""
-        if self._waiting:
+        if self.waiting:
             if self._write is None:
                 self._write = self._load()
             self._drain(self._write)
@@ -144,7 +139,7 @@ class Log:
     def close(self) -> None:
         """Write what is left, within the time that leaving may take."""
         self._patience = LOG_GRACE
-        if self._write is None and self._waiting:
+        if self._write is None and self.waiting:
             # Leaving is quick: loguru is not imported for the last lines alone, unless
             # the file must be rotated.
             self._write = self._load() if self._file_is_full() else self._write_plain
@@ -163,17 +158,17 @@ class Log:
             rest = f"id={escape(id, LOG_VALUE_MAX)} {rest}"
         if method is not None:
             rest = f"method={quote(method)} {rest}"
-        self._waiting.append(Line(severity, rest))
+        self.waiting.append(Line(severity, rest))
         if self._busy:
             return
-        if self._write is not None or len(self._waiting) > WAITING_MAX:
+        if self._write is not None or len(self.waiting) > WAITING_MAX:
             self.settle()
 
     def _drain(self, write: Callable[[Line], None]) -> None:
         self._busy = True
         try:
-            while self._waiting:
-                line = self._waiting.pop(0)
+            while self.waiting:
+                line = self.waiting.pop(0)
                 try:
                     if self._dropped:
                         write(Line("WARN", f"{self._dropped} log lines could not be written"))
@@ -224,32 +219,46 @@ class Log:
     def _load(self) -> Callable[[Line], None]:
         from loguru import logger
 
-        def form(record: dict[str, dict[str, object]]) -> str:
-            # A method of the user's may log through loguru too, without our parts.
-            if "severity" in record["extra"]:
-                return "<dim>{extra[time]}</dim> <level>{extra[severity]:<5}</level> {message}\n"
-            return (
-                "<dim>{time:YYYY-MM-DDTHH:mm:ss.SSSZ}</dim> <level>{level:<5}</level> {message}\n"
-            )
-
-        logger.remove()
-        options: Any = {"format": form, "level": 0, "catch": False, "diagnose": False}
+        shared: Any = logger
+        # One of our own, made as loguru makes the one that all share: `logger.remove()` in a
+        # method's file must not be the end of ours.
+        own = type(shared)(
+            core=type(shared._core)(), exception=None, depth=0, record=False, lazy=False,
+            colors=False, raw=False, capture=True, patchers=[], extra={},
+        )  # fmt: skip
+        options: Any = {"level": 0, "catch": False, "diagnose": False}
+        form = "<dim>{extra[time]}</dim> <level>{extra[severity]:<5}</level> {message}\n"
         if self._path is None:
-            logger.add(self._write_stream, colorize=self._color, **options)
+            own.add(self._write_stream, colorize=self._color, format=lambda _: form, **options)
         else:
-            logger.add(
+            own.add(
                 self._path,
                 rotation=LOG_FILE_MAX,
                 retention=LOG_FILES_KEPT,
                 opener=lambda path, flags: os.open(path, flags, 0o600),
                 watch=True,
                 encoding="utf-8",
+                format=lambda _: form,
+                **options,
+            )
+        try:
+            shared.remove(0)
+        except ValueError:
+            pass  # the user has a way of logging already
+        else:
+            form_of_others = (
+                "<dim>{time:YYYY-MM-DDTHH:mm:ss.SSSZ}</dim> <level>{level:<5}</level> {message}\n"
+            )
+            shared.add(
+                lambda text: own.opt(raw=True).info(text),
+                colorize=self._color,
+                format=lambda _: form_of_others,
                 **options,
             )
         names = {"WARN": "WARNING"}
 
         def write(line: Line) -> None:
-            logger.bind(time=line.time, severity=line.severity).log(
+            own.bind(time=line.time, severity=line.severity).log(
                 names.get(line.severity, line.severity), line.rest
             )
 

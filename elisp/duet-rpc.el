@@ -165,14 +165,12 @@ PROGRESS-FN, if non-nil, is called with a plist of `:done', `:total' and
 `:message' whenever the method reports progress; PARAMS must then be a
 plist.
 
-Return an object that `duet-rpc-cancel' takes."
-  (let ((call (duet-rpc--send (duet-rpc--live-server) method params
-                              :buffer (current-buffer) :timeout timeout
-                              :success-fn (or success-fn #'ignore)
-                              :error-fn error-fn :timeout-fn timeout-fn
-                              :progress-fn progress-fn)))
-    (duet-rpc--watch (duet-rpc--call-server call) (duet-rpc--set-deadline call))
-    call))
+Return an object that `duet-rpc-cancel' takes.  Signal `duet-rpc-error'
+if the daemon cannot be started or the call not be sent."
+  (duet-rpc--async-request (duet-rpc--live-server) method params
+                           :success-fn (or success-fn #'ignore)
+                           :error-fn error-fn :timeout-fn timeout-fn
+                           :timeout timeout :progress-fn progress-fn))
 
 ;;;###autoload
 (defun duet-rpc-notify (method &optional params)
@@ -214,6 +212,7 @@ There is no need to: every call does it."
         (when (called-interactively-p 'any)
           (message "duet-rpc is starting; M-x duet-rpc-status tells how it is"))))))
 
+;;;###autoload
 (defun duet-rpc-stop ()
   "Stop the daemon of this buffer's host.
 Ask it to leave; after two seconds, kill it."
@@ -301,6 +300,7 @@ that takes the result."
      method params how
      (and (eq how 'replace) (cons (region-beginning) (region-end))))))
 
+;;;###autoload
 (defun duet-rpc-call-again ()
   "Repeat the last `duet-rpc-call' with the same parameters."
   (interactive)
@@ -433,6 +433,14 @@ PRETTY means with line breaks."
                (format (if (duet-rpc--required-p param) "%s" "[%s]")
                        (plist-get param :name)))
              (plist-get description :params) " "))
+
+(defun duet-rpc--doc (description)
+  "Return the whole text of DESCRIPTION, its summary first."
+  (let ((summary (or (plist-get description :summary) ""))
+        (text (or (plist-get description :description) "")))
+    (if (string-prefix-p summary text)
+        text
+      (string-trim (concat summary "\n\n" text)))))
 
 (defun duet-rpc--required-p (param)
   "Return non-nil if PARAM must be given."
@@ -729,7 +737,8 @@ that takes it.
   "Write to FILE a function for each method that the server describes.
 Their names begin with PREFIX.  Load the file with `require'."
   (interactive
-   (list (read-file-name "Write functions to: " nil nil nil "duet-methods.el")
+   (list (read-file-name (format-prompt "Write functions to" "duet-methods.el")
+                         nil (expand-file-name "duet-methods.el"))
          (read-string "Prefix of their names: " "duet")))
   (duet-rpc--for-person
     (let ((methods (or (duet-rpc--methods)
@@ -818,7 +827,8 @@ ARGUMENT returns the name of a parameter's argument."
       (dolist (text
                `(,(or (plist-get description :summary)
                       (format "Call %s." (plist-get description :name)))
-                 ,(plist-get description :description)
+                 ,(string-remove-prefix (or (plist-get description :summary) "")
+                                        (duet-rpc--doc description))
                  ,@(mapcar (lambda (param)
                              (format "%s: %s%s"
                                      (upcase (funcall argument param))
@@ -831,9 +841,9 @@ ARGUMENT returns the name of a parameter's argument."
                  ,(format "Return: %s" (duet-rpc--type
                                         (plist-get (plist-get description :result)
                                                    :schema)))))
-        (when text
+        (unless (string-blank-p text)
           (let ((begin (point)))
-            (insert text "\n")
+            (insert (string-trim text) "\n")
             (fill-region begin (point))))))
     (goto-char (point-min))
     ;; Nothing in it is a key or a quotation to Emacs.
@@ -923,10 +933,7 @@ a method, \\[duet-rpc-methods-describe] describes it and
       (with-current-buffer standard-output
         (setq default-directory directory)
         (insert (propertize (plist-get method :name) 'face 'bold)
-                "\n\n" (or (plist-get method :summary) "") "\n")
-        (when (plist-get method :description)
-          (insert "\n" (plist-get method :description) "\n"))
-        (insert "\nParameters:\n")
+                "\n\n" (duet-rpc--doc method) "\n\nParameters:\n")
         (mapc (lambda (param)
                 (let ((schema (plist-get param :schema)))
                   (insert (format "  %s: %s%s%s\n" (plist-get param :name)
@@ -1157,8 +1164,9 @@ One thing after the other, so that nothing is measured but itself."
                  (duet-rpc--report-failure
                   server (or (plist-get err :message) "no answer"))))
          (ask (lambda (method then)
-                (duet-rpc-async-request method nil :timeout (min 10 duet-rpc-timeout)
-                                        :success-fn then :error-fn fail :timeout-fn fail)))
+                (duet-rpc--async-request server method nil
+                                         :timeout (min 10 duet-rpc-timeout)
+                                         :success-fn then :error-fn fail :timeout-fn fail)))
          (ping (lambda (_)
                  (let ((begin (float-time)))
                    (funcall ask "version"
@@ -1175,8 +1183,8 @@ One thing after the other, so that nothing is measured but itself."
                 (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
                 (process-id (duet-rpc--server-process server))
                 (- (float-time) (duet-rpc--server-born server)))
-               (duet-rpc-async-request
-                "listMethods" nil :timeout-fn fail
+               (duet-rpc--async-request
+                server "listMethods" nil :timeout-fn fail
                 :error-fn (lambda (err)
                             (duet-rpc--fill "Methods" "%s" (plist-get err :message))
                             (funcall ping nil))
@@ -1268,6 +1276,14 @@ SLOTS are more slots of the call."
       (unless (duet-rpc--call-id call)
         (duet-rpc--abandon call duet-rpc--sent-id)))
     (duet-rpc--state-changed)
+    call))
+
+(defun duet-rpc--async-request (server method params &rest slots)
+  "Call METHOD of SERVER with PARAMS, as `duet-rpc-async-request' does.
+SLOTS are more slots of the call, `:success-fn' among them."
+  (let ((call (apply #'duet-rpc--send server method params
+                     :buffer (current-buffer) slots)))
+    (duet-rpc--watch server (duet-rpc--set-deadline call))
     call))
 
 (defun duet-rpc--abandon (call id)
@@ -1541,7 +1557,6 @@ One timer for them all: thousands would slow Emacs down."
          (name (duet-rpc--server-name server))
          (command (duet-rpc--command server))
          (process nil)
-         (remote-sentinel nil)
          (start
           (lambda ()
             (let ((process-adaptive-read-buffering nil))
@@ -1552,7 +1567,9 @@ One timer for them all: thousands would slow Emacs down."
                      ;; This name is what jsonrpc.el counts on.
                      :stderr (get-buffer-create (format "*%s stderr*" name)))))
             (unless (equal host "")
-              (setq remote-sentinel (process-sentinel process))
+              ;; TRAMP's sentinel cleans up, but takes the last words with it.
+              (process-put process 'duet-rpc-clean-up (process-sentinel process))
+              (set-process-sentinel process #'ignore)
               (duet-rpc--await-ready process))
             process))
          (connection
@@ -1589,10 +1606,7 @@ to the Python to use, or `duet-rpc-program' to the program"
                     (duet-rpc--filter server next process string)))
     (add-function :around (process-sentinel process)
                   (lambda (next process event)
-                    (duet-rpc--sentinel server next process event)
-                    ;; jsonrpc.el has replaced TRAMP's, which cleans up.
-                    (when remote-sentinel
-                      (funcall remote-sentinel process event))))
+                    (duet-rpc--sentinel server next process event)))
     (duet-rpc--set-state server 'starting)
     (duet-rpc--send server "initialize" nil :buffer t
                     :success-fn (lambda (info) (duet-rpc--greeted server info))
@@ -1652,16 +1666,19 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
     (let* ((buffers (list (process-buffer process)
                           (jsonrpc-stderr-buffer (duet-rpc--server-connection server))))
            (stderr (get-buffer-process (cadr buffers)))
+           (pause (if (equal (duet-rpc--server-host server) "") 0.3 1))
            (end (+ (float-time) 1)))
       (setf (duet-rpc--server-process server) nil)
       ;; Its last words may still be on the way; but a child of its own
       ;; may go on writing for ever.
       (while (and stderr
-                  (accept-process-output stderr 0.3 nil t)
+                  (accept-process-output stderr pause nil t)
                   (< (float-time) end)))
       (duet-rpc--died server process)
       (let ((inhibit-message t) (message-log-max nil))
         (funcall next process event))
+      (when-let ((clean-up (process-get process 'duet-rpc-clean-up)))
+        (funcall clean-up process event))
       (dolist (buffer buffers)
         (when (buffer-live-p buffer) (kill-buffer buffer)))
       nil)))

@@ -302,6 +302,35 @@ def test_a_response_that_nobody_asked_for_is_dropped_with_a_warning() -> None:
     assert 'WARN  id="r" a response that nobody asked for was dropped' in log
 
 
+ODD = ['"\\ud800"', "0." + "1234567890" * 4, "-0", "1.0", "1e400", "9" * 30, '""', "null"]
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "code"),
+    [
+        ("Content-Type: text/plain\r\n", '{"jsonrpc":"2.0","id":ID,"method":"version"}', -32600),
+        ("", '{"jsonrpc":"2.0","id":ID,"method":"unknown"}', -32601),
+        ("", '{"jsonrpc":"2.0","id":ID,"method":"version","params":[1]}', -32602),
+        ("", '{"jsonrpc":"2.0","id":ID,"method":7}', -32600),
+        ("", '{"jsonrpc":"2.0","id":ID,"method":"version","params":[NaN]}', -32700),
+        ("", '{"params":' + "[" * 9000 + "]" * 9000 + ',"id":ID}', -32700),
+        ("", '{"id":ID,"params":{"a":' + '[{"b":' * 9000, -32700),
+        ("", '{"id":ID,"params":"\\q\\"', -32700),
+    ],
+)
+def test_an_odd_id_comes_back_to_the_letter_whatever_is_wrong(
+    header: str, body: str, code: int
+) -> None:
+    with daemon() as client:
+        for id in ODD:
+            text = body.replace("ID", id)
+            client.send(f"Content-Length: {len(text)}\r\n{header}\r\n{text}".encode())
+            reply = client.receive_raw()
+            assert reply.startswith(
+                f'{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},'.encode()
+            )
+
+
 def test_an_unknown_method_is_named() -> None:
     (error,) = results(request(1, "no\nsuch\x1b[31m" + "x" * 200))
     assert error == {"code": -32601, "message": "Method not found: no?such?[31m" + "x" * 68}

@@ -132,31 +132,40 @@ def test_package_lint_is_silent(emacs: str, environment: dict[str, str]) -> None
 
 
 def gone(pid: int, seconds: float) -> bool:
-    """Wait until a process is gone."""
+    """Wait until a process is gone; one that nobody has waited for yet is."""
     end = time.monotonic() + seconds
+    status = Path(f"/proc/{pid}/status")
     while time.monotonic() < end:
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
+            if status.exists() and "\nState:\tZ" in status.read_text("utf-8"):
+                return True
+        except (ProcessLookupError, FileNotFoundError):
             return True
         time.sleep(0.02)
     return False
 
 
 @pytest.mark.parametrize("how", ["kill -9", "exit"])
-def test_emacs_leaves_no_process(emacs: str, environment: dict[str, str], how: str) -> None:
+@pytest.mark.parametrize("doing", ["nothing", "a busy loop"])
+def test_emacs_leaves_no_process(
+    emacs: str, environment: dict[str, str], how: str, doing: str
+) -> None:
     """End Emacs the hard way and the usual way; the daemon goes with it, nothing is asked."""
     form = """(progn
-      (setq duet-rpc-program (getenv "DUET_RPC_PYZ"))
+      (setq duet-rpc-program (getenv "DUET_RPC_PYZ")
+            duet-rpc-arguments (list "rpc" "--methods" (getenv "METHODS")))
       (duet-rpc-request "version")
-      (duet-rpc-async-request "version" nil)
+      (when (equal (getenv "DOING") "a busy loop")
+        (duet-rpc-async-request "forever" nil)
+        (accept-process-output nil 0.5))
       (princ (format "%d %d\n" (emacs-pid)
                      (process-id (duet-rpc--server-process (duet-rpc--server)))))
       (read-string "")
       (save-buffers-kill-emacs))"""
     process = subprocess.Popen(
         [emacs, "-Q", "--batch", "-l", str(LIBRARY), "--eval", form],
-        env=environment,
+        env={**environment, "METHODS": str(TESTS / "methods.py"), "DOING": doing},
         cwd=environment["HOME"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -173,4 +182,41 @@ def test_emacs_leaves_no_process(emacs: str, environment: dict[str, str], how: s
             assert process.wait(10) == 0
         else:
             os.kill(parent, signal.SIGKILL)
-        assert gone(daemon, 4)
+        assert gone(daemon, 6)
+
+
+def test_doctor_in_a_plain_emacs(emacs: str, environment: dict[str, str]) -> None:
+    """Run the doctor where nothing else has been loaded, as ERT would have done."""
+    form = """(progn
+      (setq duet-rpc-program (getenv "DUET_RPC_PYZ"))
+      (duet-rpc-doctor)
+      (with-timeout (20)
+        (while (string-match-p " \\\\.\\\\.\\\\.$" (buffer-string))
+          (accept-process-output nil 0.1)))
+      (princ (buffer-string)))"""
+    result = run(emacs, environment, "-l", LIBRARY, "--eval", form)
+    assert result.returncode == 0, result.stdout
+    assert re.search(r"^jsonrpc.el +\d+\.\d+\.\d+, /", result.stdout, re.M), result.stdout
+    assert re.search(r"^Ping +[\d.]+ ms", result.stdout, re.M), result.stdout
+
+
+def test_commands_are_there_before_the_library_is_loaded(
+    emacs: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Take the autoloads that package.el would make; every entry is there, nothing is loaded."""
+    copy = tmp_path / "package" / LIBRARY.name
+    copy.parent.mkdir()
+    shutil.copy(LIBRARY, copy)
+    commands = re.findall(r"`M-x (duet-rpc-[a-z-]+)`", (ROOT / "README.md").read_text("utf-8"))
+    assert "duet-rpc-version" in commands
+    form = f"""(progn
+      (require 'package)
+      (package-generate-autoloads "duet-rpc" "{copy.parent}")
+      (load "{copy.parent}/duet-rpc-autoloads.el" nil t)
+      (dolist (command '({" ".join(sorted(set(commands)))}))
+        (unless (commandp command) (princ (format "%s is missing\n" command))))
+      (when (featurep 'jsonrpc) (princ "loaded too much")))"""
+    result = run(emacs, environment, "--eval", form)
+    assert result.returncode == 0, result.stdout
+    assert "is missing" not in result.stdout
+    assert "loaded too much" not in result.stdout

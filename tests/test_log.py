@@ -335,6 +335,32 @@ def test_a_method_that_uses_loguru_itself_logs_to_the_same_place() -> None:
     assert all(LINE.fullmatch(line) for line in lines)
 
 
+@pytest.mark.parametrize("more", ["", "logger.add(sys.stderr, format='mine {message}')"])
+@pytest.mark.parametrize("level", ["info", "error"])
+def test_a_method_that_sets_loguru_up_for_itself_does_not_take_our_log(
+    tmp_path: Path, more: str, level: str
+) -> None:
+    path, log = tmp_path / "own.py", tmp_path / "duet.log"
+    path.write_text(
+        "import sys\nfrom loguru import logger\nfrom duet_rpc import method\n"
+        f"logger.remove()\n{more}\n"
+        "@method\ndef f() -> int: logger.info('theirs'); return 1\n"
+        "@method\ndef fail() -> int: return 1 // 0\n"
+    )
+    command = [*SOURCE, "rpc", "--methods", str(path), "--log-level", level]
+    with daemon(command, env={"DUET_RPC_LOG": str(log)}) as client:
+        client.call("version")
+        time.sleep(0.8)
+        client.call("f")
+        client.send(request(2, "fail"))
+        client.receive()
+        client.call("f")
+        _, _, err = client.finish()
+    assert "method=fail id=2 Internal error: ZeroDivisionError" in log.read_text()
+    assert "theirs" not in log.read_text()
+    assert err == ("mine theirs\n" * 2 if more else "")
+
+
 def test_the_log_of_methods_names_file_and_line_but_no_folder() -> None:
     _, _, log = run(request(1, "boom"), WITH_METHODS)
     assert re.search(r"RuntimeError: it broke \(daemon_with_methods\.py:\d+ in boom\)", log)

@@ -431,6 +431,9 @@ def test_and_such_a_one_comes_back(id: str) -> None:
 
 def test_params_are_an_object() -> None:
     with mcp("2025-11-25") as client:
+        for params in ("", ',"params":null', ',"params":[]'):
+            client.say(f'{{"jsonrpc":"2.0","id":1,"method":"tools/call"{params}}}')
+            assert client.receive()["error"]["code"] == -32602
         client.say('{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[1]}')
         assert client.receive()["error"]["code"] == -32602
 

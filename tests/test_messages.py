@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duet_rpc.protocol import messages
 from duet_rpc.protocol.messages import (
     Failure,
     Request,
@@ -218,3 +219,43 @@ def test_results_are_json_that_emacs_can_read() -> None:
     for bad in (math.nan, [math.inf], {1, 2}, object(), b"bytes"):
         with pytest.raises((ValueError, TypeError)):
             to_json(bad)
+
+
+def test_a_request_that_differs_in_its_id_alone_is_read_the_same() -> None:
+    for rest in ('"method":"m"}', '"method":"m","params":{}}', '"method":"m","params":null}'):
+        for id in ("1", "7", "0", "10", "-1", "01", "1.0", '"1"', "null", "1e2", "", "x", "1 "):
+            body = f'{{"jsonrpc":"2.0","id":{id},{rest}'.encode()
+            spaced = parse(body.replace(b":", b": "))  # the same, never seen like this
+            for _ in range(2):
+                message = parse(body)
+                assert type(message) is type(spaced)
+                assert message.id == spaced.id  # type: ignore[union-attr]
+                assert isinstance(message, Failure) or message.params == spaced.params  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "second", ['"id":2', '"\\u0069d":2', '"id" :2', '"params":{"id":2}', '"params":{"id":2},"id":3']
+)
+def test_a_second_id_counts_each_time(second: str) -> None:
+    for _ in range(3):
+        for first in ("2", "1"):
+            message = parse(f'{{"jsonrpc":"2.0","id":{first},"method":"m",{second}}}'.encode())
+            assert isinstance(message, Request)
+            inside = second.endswith("}")
+            assert message.id == (first if inside else second[-1])
+
+
+def test_params_of_a_known_request_are_its_own() -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"own","params":{}}'
+    first, second = parse(body), parse(body)
+    assert isinstance(first, Request)
+    assert isinstance(second, Request)
+    assert isinstance(first.params, dict)
+    first.params["x"] = 1
+    assert second.params == {}
+
+
+def test_what_is_remembered_of_requests_has_a_bound() -> None:
+    for number in range(1000):
+        parse(b'{"jsonrpc":"2.0","id":1,"method":"m%d"}' % number)
+    assert len(messages._known) <= 100

@@ -238,6 +238,11 @@ BROKEN = {
         "from duet_rpc import method\n@method\ndef f() -> set: return set()\n",
         "words.py:2: f: the result: the hint set has no form in JSON",
     ),
+    "a record that is more than its fields": (
+        "from dataclasses import InitVar, dataclass\nfrom duet_rpc import method\n@dataclass\n"
+        "class A:\n    b: InitVar[int]\n@method\ndef f(a: A) -> int: return 1\n",
+        "words.py:6: f: parameter a: A needs b, which is no field of it",
+    ),
     "no signature": (
         "from duet_rpc import method\nmethod('f')(dict.update)\n",
         "dict.update: f: its parameters can't be read: ",
@@ -367,6 +372,21 @@ def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
     data = request(1, "f", {"n" * 1000: 1}) + request(2, "f", {"x": {"k" * 1000: ""}})
     results, _ = ask(tmp_path, data, "--methods", path)
     assert [error["data"]["param"] for error in results] == ["n" * 80, "x." + "k" * 80]
+
+
+def test_a_record_that_refuses_its_values_is_named_with_its_line(tmp_path: Path) -> None:
+    text = (
+        "from dataclasses import dataclass\nfrom duet_rpc import method\n@dataclass\n"
+        "class A:\n    b: int\n    def __post_init__(self):\n"
+        "        assert self.b > 0, 'too small'\n"
+        "@method\ndef f(a: A) -> int: return a.b\n"
+    )
+    path = str(write(tmp_path, text))
+    (good, bad), log = ask(
+        tmp_path, request(1, "f", [{"b": 1}]) + request(2, "f", [{"b": 0}]), "--methods", path
+    )
+    assert (good, bad["code"]) == (1, -32603)
+    assert "AssertionError: too small (words.py:7 in __post_init__)" in log
 
 
 # Reloading.

@@ -130,6 +130,14 @@ def test_a_folder_of_any_name_can_be_trusted(project: Path, name: str) -> None:
     assert call(other)[0] == -32601
 
 
+def test_a_stdout_that_knows_ascii_only_is_no_traceback(project: Path) -> None:
+    other = project.rename(project.parent / "ordinateur-à-moi")
+    for words in (["trust", "--yes"], ["config"], ["untrust"]):
+        code, out, _ = say(other, *words, PYTHONIOENCODING="ascii")
+        assert code == 0
+        assert r"ordinateur-\xe0-moi" in out
+
+
 def test_what_would_be_run_can_not_hide_itself(project: Path) -> None:
     (project / ".duet-rpc.toml").write_text('methods.load = ["evil.py\\u001b[2K\\r", "good.py"]\n')
     out = say(project, "trust", typed="n\n")[1]
@@ -163,6 +171,13 @@ def test_a_person_is_asked(project: Path, typed: str, trusted: bool) -> None:
     assert (code == 0) is trusted
     assert "Trust this file as it is now? [y/N]" in out
     assert (call(project)[0] == 1) is trusted
+
+
+def test_a_file_that_the_user_names_is_the_users_own_word(project: Path) -> None:
+    file = str(project / ".duet-rpc.toml")
+    out = say(project, "config", DUET_RPC_CONFIG=file)[1]
+    assert f"methods.load    {project / 'mine.py'}  ({file})" in out
+    assert "not trusted" not in out
 
 
 def test_where_nobody_can_be_asked_nothing_is_trusted(project: Path) -> None:

@@ -105,7 +105,7 @@ class Loop:
         if self._soon:
             return 0.0
         seconds = max(0.0, timers[0][0] - monotonic()) if timers else None
-        if self._log.unsettled and (seconds is None or seconds > SETTLE):
+        if self._log.waiting and (seconds is None or seconds > SETTLE):
             return SETTLE
         return seconds
 

@@ -1,12 +1,8 @@
-"""The face of `duet-rpc mcp`: methods as tools, in the protocol that AI clients speak.
-
-Which version a request is of is found out anew for each: from its `_meta`, or, where that
-names none, from the handshake. That is all the state there is.
-"""
+"""The face of `duet-rpc mcp`: methods as tools, in the protocol that AI clients speak."""
 
 from __future__ import annotations
 
-from duet_rpc import __version__
+from duet_rpc.mcp.session import CACHE, Session, finish, invalid
 from duet_rpc.mcp.tools import (
     WRAPPER,
     describe_tool,
@@ -16,28 +12,10 @@ from duet_rpc.mcp.tools import (
     write_error,
     write_result,
 )
-from duet_rpc.mcp.versions import (
-    CAPABILITIES_KEY,
-    HANDSHAKE,
-    LATEST_HANDSHAKE,
-    SERVER_INFO_KEY,
-    STATELESS,
-    SUPPORTED,
-    UNSUPPORTED_VERSION,
-    VERSION_KEY,
-    VERSIONS,
-    Version,
-)
 from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.registry import Registry
 from duet_rpc.methods.sources import RELOAD
-from duet_rpc.protocol.errors import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    REQUEST_CANCELLED,
-    TITLES,
-    RpcError,
-)
+from duet_rpc.protocol.errors import REQUEST_CANCELLED, TITLES, RpcError
 from duet_rpc.protocol.limits import RECEIVED_MAX
 from duet_rpc.protocol.messages import Failure, from_json, to_json
 from duet_rpc.server import dispatch
@@ -46,19 +24,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from duet_rpc.mcp.session import Params
+    from duet_rpc.mcp.versions import Version
     from duet_rpc.methods.registry import Method
     from duet_rpc.protocol.messages import Request
     from duet_rpc.server.daemon import Daemon
-
-    Params = dict[str, object]
-
-SERVER_INFO = {"name": "duet-rpc", "version": __version__}
-CAPABILITIES: dict[str, object] = {"tools": {}}
-# The tools are what they are for as long as the process lives, and a client asks a new
-# process at its start; so nothing is gained by keeping a list for longer.
-CACHE: dict[str, object] = {"ttlMs": 0, "cacheScope": "private"}
-# What makes a result one of the stateless era.
-COMPLETE = b'"resultType":"complete","_meta":%b' % to_json({SERVER_INFO_KEY: SERVER_INFO})
 
 
 class McpFace:
@@ -71,7 +41,7 @@ class McpFace:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._handshake: Version | None = None
+        self._session = Session()
         self._named: dict[str, Method] | None = None
         self._lists: dict[str, bytes] = {}  # by version
         # They are here so that a method of theirs has the same name on every wire.
@@ -85,67 +55,24 @@ class McpFace:
             # No notification but a cancel means anything here.
             known = request.method.startswith("notifications/")
             return b"" if known else dispatch.not_found(request)
-        if request.id[0] != '"' and not request.id.lstrip("-").isdigit():
-            detail = "an id is a string or an integer here"
-            return Failure(request.id, INVALID_REQUEST, f"{TITLES[INVALID_REQUEST]}: {detail}")
         try:
-            return self._answer(request)
+            return self._answer(request, request.id)
         except RpcError as error:
             return Failure(request.id, error.code, error.message, error.data)
 
-    def _answer(self, request: Request) -> bytes | Failure:
-        params = request.params or {}
-        if not isinstance(params, dict):
-            raise _invalid("params must be an object")
-        # Without a version to shake hands on, but with one in `_meta`, it is of the era that
-        # has no handshake.
-        if request.method == "initialize" and (
-            "protocolVersion" in params or _named_version(params) is None
-        ):
-            return self._initialize(params)
-        version = self._version_of(request.method, params)
-        if request.method == "ping" and (version is None or not version.stateless):
-            return b"{}"
+    def _answer(self, request: Request, id: str) -> bytes | Failure:
+        version = self._session.begin(id, request.method, request.params)
         if version is None:
-            raise _invalid(f"initialize comes first, or a version in _meta.{VERSION_KEY}")
+            return dispatch.not_found(request)
+        if isinstance(version, bytes):
+            if self._session.handshake is not None:
+                self._daemon.reader.batch = self._session.handshake.batch
+            return version
         if request.method == "tools/list":
-            return self._list(params, version)
-        if request.method == "tools/call":
-            return self._call(request, params, version)
-        if request.method == "server/discover" and version.stateless:
-            body = {"supportedVersions": SUPPORTED, "capabilities": CAPABILITIES, **CACHE}
-            return _finish(to_json(body)[1:-1], version)
-        return dispatch.not_found(request)
-
-    # Which version a request is of.
-
-    def _initialize(self, params: Params) -> bytes:
-        asked = params.get("protocolVersion")
-        if not isinstance(asked, str):
-            raise _invalid("protocolVersion must be a string")
-        name = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
-        self._handshake = VERSIONS[name]
-        self._daemon.reader.batch = self._handshake.batch
-        return to_json(
-            {"protocolVersion": name, "capabilities": CAPABILITIES, "serverInfo": SERVER_INFO}
-        )
-
-    def _version_of(self, method: str, params: Params) -> Version | None:
-        asked = _named_version(params)
-        if asked is None:
-            if method == "server/discover":
-                raise _invalid(f"_meta.{VERSION_KEY} is missing")
-            return self._handshake
-        if not isinstance(asked, str):
-            raise _invalid(f"_meta.{VERSION_KEY} must be a string")
-        meta = params["_meta"]
-        assert isinstance(meta, dict)  # noqa: S101 - for the type checker
-        if not isinstance(meta.get(CAPABILITIES_KEY), dict):
-            raise _invalid(f"_meta.{CAPABILITIES_KEY} must be an object")
-        if asked not in STATELESS:
-            data = {"supported": SUPPORTED, "requested": asked[:RECEIVED_MAX]}
-            raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
-        return VERSIONS[asked]
+            return self._list(version)
+        params = request.params or {}
+        assert isinstance(params, dict)  # noqa: S101 - for the type checker
+        return self._call(request, params, version)
 
     # Tools.
 
@@ -154,30 +81,28 @@ class McpFace:
             self._named = name_tools(each for each in self.registry if each.name not in self._own)
         return self._named
 
-    def _list(self, params: Params, version: Version) -> bytes:
-        if params.get("cursor") is not None:
-            raise _invalid("no such cursor: the list has one page")
+    def _list(self, version: Version) -> bytes:
         if version.name not in self._lists:
             tools = [describe_tool(*each, version) for each in self._tools().items()]
             body = {"tools": tools, **(CACHE if version.stateless else {})}
-            self._lists[version.name] = _finish(to_json(body)[1:-1], version)
+            self._lists[version.name] = finish(to_json(body)[1:-1], version)
         return self._lists[version.name]
 
     def _call(self, request: Request, params: Params, version: Version) -> bytes | Failure:
         name, given = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
-            raise _invalid("name must be a string")
+            raise invalid("name must be a string")
         method = self._tools().get(name)
         if method is None:
-            raise _invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
+            raise invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
         if given is not None and not isinstance(given, dict):
-            raise _invalid("arguments must be an object")
+            raise invalid("arguments must be an object")
         try:
             arguments = method.bind(given)
         except RpcError as error:
             if not version.arguments_are_shown:
                 raise
-            return _finish(write_error(error.message), version)
+            return finish(write_error(error.message), version)
         context = None
         if method.context is not None:
             context = self._daemon.context(request, self._progress(params, version))
@@ -185,8 +110,8 @@ class McpFace:
         if self._daemon.cancelled:  # whatever the method made of it
             return Failure(None, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
         if isinstance(result, Failure):
-            return _finish(self._fail(result, request, name), version)
-        return _finish(self._write(result, method, request, name, version), version)
+            return finish(self._fail(result, request, name), version)
+        return finish(self._write(result, method, request, name, version), version)
 
     def _write(
         self, result: bytes, method: Method, request: Request, name: str, version: Version
@@ -237,20 +162,3 @@ class McpFace:
             self._daemon.notify("notifications/progress", said)
 
         return send
-
-
-def _named_version(params: Params) -> object:
-    """Return the version that a request of the stateless era says it is of."""
-    meta = params.get("_meta")
-    return meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-
-
-def _invalid(detail: str) -> RpcError:
-    return RpcError(INVALID_PARAMS, f"{TITLES[INVALID_PARAMS]}: {detail}")
-
-
-def _finish(members: bytes, version: Version) -> bytes:
-    """Make a result of its members."""
-    if version.stateless:
-        return b"{%b,%b}" % (COMPLETE, members)
-    return b"{%b}" % members

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import inspect
 import pathlib
 import types
 import typing
@@ -330,6 +331,9 @@ def _dataclass(kind: type) -> Shape:
         if field.default is absent and field.default_factory is absent
     ]
     shapes = {field.name: shape_of(hints[field.name]) for field in fields}
+    for parameter in inspect.signature(kind).parameters.values():
+        if parameter.default is parameter.empty and parameter.name not in shapes:
+            raise Unsupported(f"{kind.__name__} needs {parameter.name}, which is no field of it")
     return _record(kind.__name__, shapes, required, kind)
 
 

@@ -23,7 +23,8 @@ def method_from(function: Callable[..., object], name: str) -> Method:
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception as error:  # noqa: BLE001 - a hint may be any expression
-        raise Unsupported(f"a type hint can't be read: {error}") from None
+        old = " (Python 3.9 knows Optional and Union, not |)" if "for |:" in str(error) else ""
+        raise Unsupported(f"a type hint can't be read: {error}{old}") from None
     params: dict[str, Param] = {}
     context = None
     positional = {}

@@ -58,9 +58,13 @@ if TYPE_CHECKING:
             """True inside a frame, where the rest must come in time."""
 
 
+DIGITS_MAX = len(str(BODY_MAX))
+
 LENGTH = b"content-length"
 TYPE = b"content-type"
 MARK = LENGTH + b":"
+USUAL = b"Content-Length: "
+USUAL_MAX = len(USUAL) + DIGITS_MAX + 4
 MEDIA_TYPE = b"application/vscode-jsonrpc"
 CHARSETS = (b"utf-8", b"utf8")
 
@@ -71,7 +75,6 @@ WINDOW = 8 * HEADER_MAX
 NOT_IN_NAME = (
     frozenset(b'"(),/:;<=>?@[\\]{} \t') | frozenset(range(32)) | frozenset(range(127, 256))
 )
-DIGITS_MAX = len(str(BODY_MAX))
 NEWLINE = ord("\n")
 
 
@@ -138,6 +141,22 @@ class ContentLengthDecoder:
 
     def next(self) -> bytes | bytearray | Fault | None:
         """Return the next frame or fault, or None where more bytes are needed."""
+        buffer, at = self._buffer, self._at
+        if self._scan == at == self._head and not self._lost:
+            if at == len(buffer):
+                return None
+            # Where one header stands alone, as nearly all clients write it, its line is
+            # not taken apart: a fifth off the time of a small request.
+            blank = buffer.find(b"\r\n\r\n", at, at + USUAL_MAX)
+            if blank >= 0 and buffer.startswith(USUAL, at):
+                digits = buffer[at + len(USUAL) : blank]
+                length = int(digits) if digits.isdigit() else -1
+                start = blank + 4
+                end = start + length
+                if 0 <= length <= BODY_MAX and end <= len(buffer):
+                    self._body = start
+                    self._at = self._scan = self._head = end
+                    return buffer[start:end]
         if self._lost and not self._find():
             return None
         if self._head >= 0:

@@ -180,14 +180,13 @@ class Daemon:
 
     def _receive(self) -> bool:
         """Wait for input and feed it to the reader; False where there is no more."""
-        stdio, log = self._stdio, self.log
+        stdio, log, registry = self._stdio, self.log, self.face.registry
         while not self._lifecycle.stopping and not self._ended:
-            limits = []
+            seconds = SETTLE if log.waiting or registry.loading_waits else None
             if self._deadline is not None:
-                limits.append(self._deadline - monotonic())
-            if log.unsettled or self.face.registry.loading_waits:
-                limits.append(SETTLE)
-            there = stdio.wait(min(limits) if limits else None)
+                left = self._deadline - monotonic()
+                seconds = left if seconds is None else min(left, seconds)
+            there = stdio.wait(seconds)
             if there:
                 piece = stdio.read()
                 self.reader.feed(piece)
@@ -196,7 +195,7 @@ class Daemon:
                 self._expire()
             elif there is False:
                 log.settle()
-                self.face.registry.load()
+                registry.load()
                 return True  # loading may have read ahead
         return not self._ended
 
@@ -240,24 +239,27 @@ class Daemon:
     def _serve(self) -> None:
         """Answer all that has arrived whole."""
         moved = False
-        while not self._done:
-            if self._queue:
-                message: Message | None = self._queue.popleft()
+        queue, reader, lifecycle = self._queue, self.reader, self._lifecycle
+        while not (self._leaving or lifecycle.stopping):
+            if queue:
+                message: Message | None = queue.popleft()
             else:
                 self._ahead = 0
-                message = self.reader.next()
+                message = reader.next()
             if message is None:
                 self._flush()
-                if self._queue:  # it came while a reply was stuck
+                if queue:  # it came while a reply was stuck
                     continue
                 break
             moved = True
-            if isinstance(message, Batch):
+            if isinstance(message, Request):
+                self._call(message)
+            elif isinstance(message, Batch):
                 self._serve_batch(message)
             else:
                 self._serve_one(message)
         self._flush()
-        if not self.reader.partial:
+        if not reader.partial:
             self._deadline = None
         elif moved or self._deadline is None:
             self._deadline = monotonic() + self._read_timeout
@@ -284,14 +286,15 @@ class Daemon:
             self._send(b"[" + b",".join(answers) + b"]")
 
     def _call(self, request: Request) -> None:
-        if self._is_cancel(request):
+        id = request.id
+        if id is None and self._is_cancel(request):
             return  # what it names has been answered
         result = self.face.answer(request)
         if isinstance(result, Failure):
             self._refuse(result, request.method)
             return
-        if request.id is not None:
-            self._send(encode_success(request.id, result))
+        if id is not None:
+            self._send(encode_success(id, result))
         if self.log.level <= DEBUG:
             self.log.debug("served", request.method, request.id)
 

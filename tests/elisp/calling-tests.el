@@ -292,6 +292,20 @@
     (should (equal (make-string 2500000 ?é)
                    (duet-rpc-request "big" '(:bytes 5000000))))))
 
+(ert-deftest duet-rpc-tells-all-that-json-has-apart ()
+  (duet-rpc-test-with-fake
+    (let ((all (list :null nil :false :json-false :true t :none [] :zero 0 :float 0.5
+                     :big most-positive-fixnum :empty "" :text "é\u2028\U0001F600\r\n"
+                     :nested [nil [(:a [])]])))
+      (should (equal (duet-rpc-request "echo" all) all))
+      (should (equal (plist-get (duet-rpc-request
+                                 "echo" (list :object (make-hash-table)))
+                                :object)
+                     nil))
+      (should (string-match-p "{\"object\": {}"
+                              (plist-get (cadr (duet-rpc-test-seen "echo")) :raw))))
+    (should (equal (duet-rpc-request "nothing") nil))))
+
 (ert-deftest duet-rpc-bears-other-coding-defaults ()
   (dolist (coding '(utf-8-dos latin-1-dos latin-1-mac))
     (let ((default-process-coding-system (cons coding coding))

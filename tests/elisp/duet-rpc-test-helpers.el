@@ -19,6 +19,12 @@
 (load (getenv "DUET_RPC_EL") nil t)
 (setq create-lockfiles nil
       make-backup-files nil)
+;; The library is not compiled here, so what a test puts in the place of a
+;; primitive needs no trampoline, which would take seconds to make.
+(defvar comp-enable-subr-trampolines)
+(defvar native-comp-enable-subr-trampolines)
+(setq comp-enable-subr-trampolines nil
+      native-comp-enable-subr-trampolines nil)
 
 (defmacro duet-rpc-test-with (program &rest body)
   "Run BODY with a fresh server, PROGRAM; stop it afterwards.

@@ -3,6 +3,8 @@
 ;;; Code:
 
 (require 'duet-rpc-test-helpers)
+(defvar comp-enable-subr-trampolines)
+(defvar native-comp-enable-subr-trampolines)
 
 (defmacro duet-rpc-test-typing (keys &rest body)
   "Run BODY in this buffer while a person types KEYS, and answers y."
@@ -208,8 +210,10 @@
 (ert-deftest duet-rpc-call-shows-progress ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
-    (let ((shown (duet-rpc-test-messages
-                   (duet-rpc-call "progress" '(:steps 4 :pause 0.3) 'message))))
+    (let* ((comp-enable-subr-trampolines t) ; Emacs's own code shows it
+           (native-comp-enable-subr-trampolines t)
+           (shown (duet-rpc-test-messages
+                    (duet-rpc-call "progress" '(:steps 4 :pause 0.3) 'message))))
       (should (string-match-p "progress\\.\\.\\." shown))
       (should (string-match-p "done" shown)))))
 
@@ -321,7 +325,10 @@
             (should (byte-compile-file file))
             (load (concat file "c") nil t)
             (should (equal (funcall 'duet-set-log-level "info")
-                           '(:level "info" :success t)))))
+                           '(:level "info" :success t)))
+            (should (string-prefix-p
+                     "Set how much is logged, from now on.\nLEVEL: debug|info|warn|error"
+                     (documentation 'duet-set-log-level)))))
       (delete-directory directory t))))
 
 (ert-deftest duet-rpc-names-are-lispy ()
@@ -361,6 +368,14 @@
       (should (equal (file-name-nondirectory buffer-file-name) "fake_server.py"))
       (should (= (line-number-at-pos) 3))
       (kill-buffer))))
+
+(ert-deftest duet-rpc-describe-method-says-nothing-twice ()
+  (duet-rpc-test-with-pyz
+    (save-window-excursion
+      (duet-rpc-describe-method "setLogLevel")
+      (with-current-buffer "*Help*"
+        (should (= 1 (how-many "Set how much is logged" (point-min) (point-max))))))
+    (should-error (duet-rpc-describe-method "noSuchMethod") :type 'user-error)))
 
 (ert-deftest duet-rpc-log-shows-stderr ()
   (duet-rpc-test-with-pyz

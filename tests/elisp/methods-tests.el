@@ -94,5 +94,50 @@
         (with-current-buffer "*duet-rpc result*"
           (should (string-match-p "\"words\": 3" (buffer-string))))))))
 
+(defun duet-rpc-test-readme (heading language)
+  "Return the blocks in LANGUAGE below HEADING in the README, as one string."
+  (with-temp-buffer
+    (insert-file-contents (expand-file-name "README.md" duet-rpc-test-top))
+    (re-search-forward (concat "^## " heading "$"))
+    (narrow-to-region (point) (if (re-search-forward "^## " nil t) (point) (point-max)))
+    (goto-char (point-min))
+    (let (blocks)
+      (while (re-search-forward (concat "^```" language "\n\\(\\(?:.*\n\\)*?\\)```$") nil t)
+        (push (match-string 1) blocks))
+      (string-join (nreverse blocks) "\n"))))
+
+(ert-deftest duet-rpc-readme-is-true ()
+  (let ((file (expand-file-name "~/.config/duet-rpc/methods/words.py")))
+    (make-directory (file-name-directory file) t)
+    (unwind-protect
+        (duet-rpc-test-with-pyz
+          (write-region (duet-rpc-test-readme "Your first method in two minutes" "python")
+                        nil file nil 'silent)
+          (let ((shown
+                 (duet-rpc-test-messages
+                   (with-temp-buffer
+                     (emacs-lisp-mode) ; for its comments
+                     (insert (duet-rpc-test-readme "Your first method in two minutes" "elisp")
+                             (duet-rpc-test-readme "The Emacs side" "elisp"))
+                     (goto-char (point-min))
+                     (while (progn (forward-comment (point-max)) (not (eobp)))
+                       (let ((form (read (current-buffer))))
+                         (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
+                         (unless (equal form '(duet-rpc-notify "shutdown"))
+                           (eval form t)))))
+                   (with-temp-buffer
+                     (insert "to be or not to be")
+                     (call-interactively 'my-top-words)))))
+            (should (string-match-p "setLogLevel: Invalid params: level: expected one of debug"
+                                    shown))
+            (should (string-match-p "^{\"to\":2,\"be\":2,\"or\":1}$" shown)))
+          (let ((wrappers (make-temp-file "duet-methods" nil ".el")))
+            (duet-rpc-generate-wrappers wrappers "duet")
+            (load wrappers nil t)
+            (delete-file wrappers)
+            (should (equal (funcall 'duet-word-count "to be or not to be" 2)
+                           '(:to 2 :be 2)))))
+      (delete-file file))))
+
 (provide 'methods-tests)
 ;;; methods-tests.el ends here

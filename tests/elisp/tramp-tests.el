@@ -92,6 +92,24 @@
       (should-not (duet-rpc--server-timer (duet-rpc--server)))
       (should (eq (duet-rpc-status) 'stopped)))))
 
+(ert-deftest duet-rpc-copies-no-program-that-works-only-where-it-is ()
+  (let ((script (make-temp-file "duet-rpc-script")))
+    (unwind-protect
+        (duet-rpc-test-with script
+          (write-region (concat "#!/bin/sh\nexec "
+                                (mapconcat #'shell-quote-argument duet-rpc-test-fake " ")
+                                "\n")
+                        nil script nil 'silent)
+          (let ((default-directory (concat duet-rpc-test-host "/"))
+                (before (duet-rpc-test-copies)))
+            (should (string-match-p
+                     (regexp-quote script)
+                     (cadr (should-error (duet-rpc-request "echo") :type 'duet-rpc-error))))
+            (set-file-modes (concat duet-rpc-test-host script) #o755)
+            (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
+            (should (equal before (duet-rpc-test-copies)))))
+      (delete-file script))))
+
 (ert-deftest duet-rpc-doctor-starts-nothing-on-another-host ()
   (duet-rpc-test-with-pyz
     (let ((default-directory (concat duet-rpc-test-host "/")))

@@ -1,0 +1,119 @@
+"""What an MCP server says for itself: who it is, and which version a request is of.
+
+The version is found out anew for each request: from its `_meta`, or, where that names
+none, from the handshake. That is all the state there is. What the tools are is not known
+here: `face` has the user's methods, `gateway.mcp` those and other servers' tools.
+"""
+
+from __future__ import annotations
+
+from duet_rpc import __version__
+from duet_rpc.mcp.versions import (
+    CAPABILITIES_KEY,
+    HANDSHAKE,
+    LATEST_HANDSHAKE,
+    SERVER_INFO_KEY,
+    STATELESS,
+    SUPPORTED,
+    UNSUPPORTED_VERSION,
+    VERSION_KEY,
+    VERSIONS,
+    Version,
+)
+from duet_rpc.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, TITLES, RpcError
+from duet_rpc.protocol.limits import RECEIVED_MAX
+from duet_rpc.protocol.messages import to_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Params = dict[str, object]
+
+SERVER_INFO = {"name": "duet-rpc", "version": __version__}
+CAPABILITIES: dict[str, object] = {"tools": {}}
+# The tools are what they are for as long as the process lives, and a client asks a new
+# process at its start; so nothing is gained by keeping a list for longer.
+CACHE: dict[str, object] = {"ttlMs": 0, "cacheScope": "private"}
+# What makes a result one of the stateless era.
+COMPLETE = b'"resultType":"complete","_meta":%b' % to_json({SERVER_INFO_KEY: SERVER_INFO})
+
+
+class Session:
+    """One client's handshake, if there was one."""
+
+    def __init__(self) -> None:
+        self.handshake: Version | None = None
+
+    def begin(self, id: str, method: str, params: object) -> Version | bytes | None:
+        """Answer what every server answers alike, or return the version of the request.
+
+        None is for a method that there is not. Raises RpcError.
+        """
+        if id[0] != '"' and not id.lstrip("-").isdigit():
+            detail = "an id is a string or an integer here"
+            raise RpcError(INVALID_REQUEST, f"{TITLES[INVALID_REQUEST]}: {detail}")
+        if params is None:
+            params = {}
+        if not isinstance(params, dict):
+            raise invalid("params must be an object")
+        # Without a version to shake hands on, but with one in `_meta`, it is of the era that
+        # has no handshake.
+        if method == "initialize" and (
+            "protocolVersion" in params or _named_version(params) is None
+        ):
+            return self._initialize(params)
+        version = self._version_of(method, params)
+        if method == "ping" and (version is None or not version.stateless):
+            return b"{}"
+        if version is None:
+            raise invalid(f"initialize comes first, or a version in _meta.{VERSION_KEY}")
+        if method == "server/discover" and version.stateless:
+            body = {"supportedVersions": SUPPORTED, "capabilities": CAPABILITIES, **CACHE}
+            return finish(to_json(body)[1:-1], version)
+        if method == "tools/list" and params.get("cursor") is not None:
+            raise invalid("no such cursor: the list has one page")
+        return version if method in ("tools/list", "tools/call") else None
+
+    def _initialize(self, params: Params) -> bytes:
+        asked = params.get("protocolVersion")
+        if not isinstance(asked, str):
+            raise invalid("protocolVersion must be a string")
+        name = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
+        self.handshake = VERSIONS[name]
+        return to_json(
+            {"protocolVersion": name, "capabilities": CAPABILITIES, "serverInfo": SERVER_INFO}
+        )
+
+    def _version_of(self, method: str, params: Params) -> Version | None:
+        asked = _named_version(params)
+        if asked is None:
+            if method == "server/discover":
+                raise invalid(f"_meta.{VERSION_KEY} is missing")
+            return self.handshake
+        if not isinstance(asked, str):
+            raise invalid(f"_meta.{VERSION_KEY} must be a string")
+        meta = params["_meta"]
+        assert isinstance(meta, dict)  # noqa: S101 - for the type checker
+        if not isinstance(meta.get(CAPABILITIES_KEY), dict):
+            raise invalid(f"_meta.{CAPABILITIES_KEY} must be an object")
+        if asked not in STATELESS:
+            data = {"supported": SUPPORTED, "requested": asked[:RECEIVED_MAX]}
+            raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        return VERSIONS[asked]
+
+
+def _named_version(params: Params) -> object:
+    """Return the version that a request of the stateless era says it is of."""
+    meta = params.get("_meta")
+    return meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+
+
+def invalid(detail: str) -> RpcError:
+    """Say what is wrong with the params."""
+    return RpcError(INVALID_PARAMS, f"{TITLES[INVALID_PARAMS]}: {detail}")
+
+
+def finish(members: bytes, version: Version) -> bytes:
+    """Make a result of its members."""
+    if version.stateless:
+        return b"{%b,%b}" % (COMPLETE, members)
+    return b"{%b}" % members

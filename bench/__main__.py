@@ -24,6 +24,7 @@ from bench.rows import Samples
 from bench.scaling import tables
 from bench.server import Server
 from bench.sessions import SESSIONS, growth
+from bench.wires import wires
 
 ROUNDS = 20
 
@@ -65,6 +66,8 @@ def main() -> None:
     for found in emacs:
         print_emacs(found)
     results = as_json(samples, grows, emacs, chosen.rounds)
+    if not chosen.rows:
+        results["wires"] = wires(max(5, chosen.rounds // 2))
     (BUILD / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     print(f"\nwritten: build/bench/results.json and {picture.relative_to(TOP)}")
 

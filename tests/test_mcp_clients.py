@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.suite import EXCUSES, SUITE, VERSIONS, Check, judge, node, run_suite
-from tests.support import PYZ, TOP
+from tests.support import PYZ, TOP, daemon
 from tests.test_clients import CLIENTS, check_run, need
 
 TOOLS = CLIENTS / "tools.py"
@@ -37,6 +38,21 @@ def test_the_python_sdk(mode: str) -> None:
 def test_the_typescript_sdk() -> None:
     command = (need("node"), "mcp_sdk.mjs", sys.executable, str(PYZ), str(TOOLS))
     assert "all calls answered" in check_run(*command)
+
+
+def test_the_configurations_in_the_readme() -> None:
+    text = (TOP / "README.md").read_text()
+    section = text.partition("## The same method as a tool")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        ((_, servers),) = json.loads(block).items()
+        words = [servers["duet"]["command"], *servers["duet"]["args"]]
+        assert words[1].endswith("duet-rpc.pyz")
+        command = [sys.executable, PYZ, *words[2:], "--methods", TOOLS]
+        with daemon(command, framing="lines") as client:
+            client.send(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+            assert client.receive()["result"] == {}
 
 
 def inspect(*words: str, home: Path) -> dict[str, object]:

@@ -1,9 +1,8 @@
 """Streamable HTTP in front of `duet-rpc mcp`, because the suite speaks nothing else.
 
 What the client says goes to a process unchanged, and what that answers goes back. In the
-older era a session is a process. In the stateless one every request has a process of its
-own, which shows that nothing is remembered. The checks of headers here are the duties of
-the HTTP side, of which duet-rpc knows nothing.
+older era a session is a process, in the stateless one a single process serves everybody.
+The checks of headers here are the duties of the HTTP side, of which duet-rpc knows nothing.
 """
 
 from __future__ import annotations
@@ -106,11 +105,7 @@ class Handler(BaseHTTPRequestHandler):
         if wrong:
             self._reply(400, _error(message, HEADER_MISMATCH, f"Header mismatch: {wrong}"))
             return
-        process = Process(self.server.command)
-        try:
-            self._answer(process, message, statuses=STATUS)
-        finally:
-            process.close()
+        self._answer(self.server.stateless, message, statuses=STATUS)
 
     def _wrong_header(self, message: Message, version: str) -> str | None:
         if _names_version(message) not in (None, version):
@@ -178,6 +173,7 @@ class Shim(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.command = command
         self.sessions: dict[str, Process] = {}
+        self.stateless = Process(command)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -189,7 +185,7 @@ class Shim(ThreadingHTTPServer):
         """End all sessions and the server."""
         self.shutdown()
         self.server_close()
-        for process in self.sessions.values():
+        for process in (self.stateless, *self.sessions.values()):
             process.close()
 
 

@@ -19,7 +19,7 @@ help: ## list the targets
 run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
 	@$(BIN)/python examples/six_calls.py dist/duet-rpc.pyz
 
-test: dist/duet-rpc.pyz build/tools build/mcp/ready ## set up, then run all tests
+test: dist/duet-rpc.pyz build/tools build/mcp/ready build/servers/ready ## set up, then run all tests
 	$(BIN)/python -m pytest
 
 SECONDS ?= 60
@@ -90,3 +90,13 @@ build/tools: tests/clients/package.json
 	@if command -v npm > /dev/null; then \
 	  cd tests/clients && npm install --silent --no-package-lock --no-audit --no-fund; fi
 	@if [ "$$CI" = true ] || { command -v npm && command -v emacs; } > /dev/null; then touch $@; fi
+
+# Servers that others wrote, to stand behind the gateway.
+build/servers/ready: tests/servers/requirements.txt tests/servers/package.json | .venv/ready build/tools
+	@mkdir -p build/servers && cp tests/servers/package.json build/servers/
+	@cd build/servers; all=yes; \
+	[ -x venv/bin/pip ] || $(abspath $(BIN))/python -m venv --clear venv || all=; \
+	venv/bin/pip install --quiet --disable-pip-version-check -r $(abspath $<) || all=; \
+	npm install --silent --no-package-lock --no-audit --no-fund || all=; \
+	[ -n "$$all" ] && touch ready || \
+	echo "NOT ALL SERVERS COULD BE HAD. THE TESTS THAT NEED THEM ARE SKIPPED." >&2

@@ -14,10 +14,11 @@ import argparse
 import json
 import sys
 
+from bench import gateway
 from bench.emacs import from_emacs
 from bench.install import BUILD, TOP, install
 from bench.picture import draw
-from bench.programs import DUET, Program, duet, programs
+from bench.programs import ALONE, DUET, RASS, Program, duet, programs
 from bench.report import as_json, print_emacs, print_rows, print_table
 from bench.requests import request
 from bench.rows import Samples
@@ -53,13 +54,16 @@ def main() -> None:
     tell("growth")
     grown = growth(Program(DUET, duet()), 1_000_000 if chosen.full else 100_000)
     samples["growth"] = {DUET: [] if grown is None else [grown]}
+    tell("gateway")
+    of_gateway, beside = gateway.measure(chosen.rounds)
+    samples.update(of_gateway)
     tell("")
-    print_rows(samples, [program.name for program in those])
+    print_rows(samples, [*(program.name for program in those), RASS, ALONE])
     picture = BUILD / "results.svg"
     if chosen.rounds >= ROUNDS:  # a quick run is no ground to change what the README shows
         picture = TOP / "bench" / "results.svg"
     draw(samples, picture)
-    grows = [] if chosen.rows else tables(max(3, chosen.rounds // 4), chosen.full)
+    grows = beside + ([] if chosen.rows else tables(max(3, chosen.rounds // 4), chosen.full))
     for table in grows:
         print_table(table)
     emacs = [] if chosen.rows else from_emacs()

@@ -15,6 +15,8 @@ LSP_JSONRPC = "python-lsp-jsonrpc"
 VSCODE = "vscode-jsonrpc"
 PYGLS = "pygls"
 ACCELERATED = "duet-rpc + msgspec"
+RASS = "rassumfrassum"
+ALONE = "duet-rpc, alone"
 
 PYZ = str(TOP / "dist" / "duet-rpc.pyz")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.programs import ACCELERATED, DUET, LEAN, LSP_JSONRPC, PYGLS, VSCODE, C
+from bench.programs import ACCELERATED, ALONE, DUET, LEAN, LSP_JSONRPC, PYGLS, RASS, VSCODE, C
 from bench.samples import Spread, ratio, spread
 
 Samples = dict[str, dict[str, list[float]]]
@@ -41,6 +41,12 @@ ROWS = (
     # Memory is counted in pages: one page more over the whole run is not growth.
     Row("growth", "growth over many requests", "B each", 0.1),
     Row("idle", "idle wake-ups", "a second", 0.0),
+    Row("hover", "gateway: added to a tiny round trip", "µs", 0.25, (RASS,)),
+    Row("completion", "gateway: added to a reply of 21 kB", "µs", 0.25, (RASS,)),
+    Row("stuck", "gateway: round trip beside a backend that never reads", "µs", 1.05, (ALONE,)),
+    Row("flight_memory", "gateway: memory at most, 10,000 in flight", "MB", 40.0),
+    Row("gateway_memory", "gateway: memory idle, two backends", "MB", 25.0),
+    Row("gateway_idle", "gateway: idle wake-ups", "a second", 0.0),
 )
 
 

@@ -143,6 +143,9 @@ def twice(request: Any) -> None:
 
 def list_tools(request: Any) -> None:
     time.sleep(float(HABITS.get("slow-tools", "0")))
+    if "ask-first" in HABITS:
+        send({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {}})
+        note("notifications/message", {"level": "info", "data": "hello"})
     page = int((request.get("params") or {}).get("cursor", "0"))
     name = f"tool{page}"
     tool = b'{"inputSchema": {"type":"object","properties":{"x":{"default":1.0}}},"name" :"%b"}'
@@ -188,6 +191,14 @@ METHODS = {
 }
 
 
+def echo(request: Any, body: bytes) -> None:
+    if request["method"] == "tools/call" and request["params"]["name"] == "seen":
+        reply(request, {"seen": seen})
+    else:
+        params = body.split(b'"params":', 1)[1][:-1]
+        send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (request["id"], params))
+
+
 def serve() -> None:
     while True:
         body = receive()
@@ -211,8 +222,7 @@ def serve() -> None:
                     file.write("".join(f"{each['method']}\n" for each in seen))
                 os._exit(0)
         elif method in ("echo", "tools/call"):
-            send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (
-                message["id"], body.split(b'"params":', 1)[1][:-1]))  # fmt: skip
+            echo(message, body)
         elif method in METHODS:
             METHODS[method](message)  # type: ignore[no-untyped-call]
         else:

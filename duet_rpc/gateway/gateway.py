@@ -48,7 +48,7 @@ from duet_rpc.protocol.errors import (
     REQUEST_FAILED,
     TITLES,
 )
-from duet_rpc.protocol.framing import CONTENT_LENGTH, encode_content_length
+from duet_rpc.protocol.framing import CONTENT_LENGTH
 from duet_rpc.protocol.limits import (
     CLIENT_QUEUE_MAX,
     FAREWELL,
@@ -81,9 +81,8 @@ SPARE_DESCRIPTORS = 64
 OURS = "gateway"  # stands for a backend where the gateway itself owes the answer
 
 TERMINAL_HINT = (
-    "duet-rpc gateway: waiting for JSON-RPC requests, each after a Content-Length header; "
-    "Ctrl-D ends it. For people there are `duet-rpc call NAME/method` and "
-    "`duet-rpc gateway --check`."
+    "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. For people there are "
+    "`duet-rpc call NAME/method` and `duet-rpc gateway --check`.\n"
 )
 
 
@@ -92,20 +91,22 @@ def serve(
     log: Log,
     backends: Iterable[BackendSettings],
     times: Times | None = None,
+    kind: type[Gateway] | None = None,
 ) -> None:
     """Serve one client until it or a signal ends it; does not return."""
     code = 1
     gateway = None
     try:
+        kind = kind or Gateway
         if os.isatty(descriptors[0]):
-            os.write(2, TERMINAL_HINT.encode() + b"\n")
+            os.write(2, TERMINAL_HINT.format(kind.command, kind.framing.form).encode())
         log.info(
             f"duet-rpc {__version__} gateway started: pid {os.getpid()}, "
             f"level {log.level_name}, log to {log.sink}"
         )
         settings = list(backends)
         raise_limit(len(settings))
-        gateway = Gateway(descriptors, log, settings, times or Times())
+        gateway = kind(descriptors, log, settings, times or Times())
         code = gateway.run()
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
@@ -132,6 +133,11 @@ def raise_limit(backends: int) -> None:
 class Gateway:
     """Routes, and keeps the books."""
 
+    command = "gateway"
+    framing = CONTENT_LENGTH  # of the client,
+    dialect = PLAIN  # and how it speaks of progress and cancel
+    answers_cancelled = True  # what was taken back gets a reply all the same
+
     def __init__(
         self,
         descriptors: tuple[int, int],
@@ -143,7 +149,7 @@ class Gateway:
         self._log = log
         self._times = times
         self._loop = Loop(log)
-        self._reader = EnvelopeReader(CONTENT_LENGTH)
+        self._reader = EnvelopeReader(self.framing)
         self._frame = Alarm(self._loop, self._drop_frame)  # of a frame that is arriving
         self._ids = Remapper()  # of the client
         self._incoming = Incoming(self._loop, log, lambda text: self._say(text.encode()))
@@ -172,6 +178,10 @@ class Gateway:
         self._registry = Registry()
         add_builtin(self._registry, log.set_level, self._shut_down)
         add_methods(self._registry, self._backends, self._count_pending)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Do what another kind of client needs done at the start."""
 
     def _count_pending(self) -> int:
         return self._ids.pending_count + self._incoming.pending_count
@@ -377,17 +387,17 @@ class Gateway:
         message: Envelope,
         method: str,
         params: str | None,
-    ) -> None:
-        """Hand a request on."""
+    ) -> int | None:
+        """Hand a request on; return the id that it has there."""
         original = message.id
         assert original is not None  # noqa: S101 - for the type checker
         refusal = backend.refusal
         if refusal is not None:
             self._refuse(original, message.method, REQUEST_FAILED, refusal, self._why(backend))
-            return
+            return None
         id = self._take_in(original, message.method, backend.name)
         if id is None:
-            return
+            return None
         call = Call(method)
         # A look for the word saves nearly everybody a look into the params.
         if params is not None and ("Token" in params or "\\u" in params):
@@ -395,6 +405,7 @@ class Gateway:
         backend.request(id, method, params, call)
         if self._log.level <= DEBUG:
             self._log.debug("forwarded", message.method, original)
+        return id
 
     def _take_in(self, original: str, method: str | None, owner: str) -> int | None:
         """Give a request its id; None where that one is taken."""
@@ -469,8 +480,9 @@ class Gateway:
             backend.drop(id)
             backend.give_up(id)
         self._log.info(TITLES[REQUEST_CANCELLED], id=original)
-        failure = Failure(original, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
-        self._say(encode_failure(failure))
+        if self.answers_cancelled:
+            failure = Failure(original, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+            self._say(encode_failure(failure))
 
     # The backends answer and ask.
 
@@ -528,8 +540,8 @@ class Gateway:
             return token.startswith('"duet-rpc-')
         original, id = found
         backend.prolong(id)
-        written = PLAIN.write_progress(original, dialect.read_progress(params))
-        self._say(encode_request(PLAIN.progress, written).encode())
+        written = self.dialect.write_progress(original, dialect.read_progress(params))
+        self._say(encode_request(self.dialect.progress, written).encode())
         return True
 
     def take_broken(self, backend: Backend, failure: Failure, body: bytes | bytearray) -> None:
@@ -563,8 +575,11 @@ class Gateway:
             if backend.state != STARTING:
                 self._incoming.drop(backend)
         if self._closing is None:
-            params = to_json(status_of(backend)).decode()
-            self._say(encode_request("gateway/stateChanged", params).encode())
+            self._announce(backend)
+
+    def _announce(self, backend: Backend) -> None:
+        params = to_json(status_of(backend)).decode()
+        self._say(encode_request("gateway/stateChanged", params).encode())
 
     # Tools.
 
@@ -655,7 +670,7 @@ class Gateway:
 
     def _say(self, body: bytes) -> None:
         client = self._client
-        client.put(encode_content_length(body))
+        client.put(self.framing.encode(body))
         if client.size > CLIENT_QUEUE_MAX and not self.client_full:
             client.flush()
             if client.size > CLIENT_QUEUE_MAX:

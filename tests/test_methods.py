@@ -310,6 +310,11 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     assert "no.py: can't be read: No such file or directory" in log
 
 
+def test_a_module_that_is_not_there_may_be_meant_as_a_file(tmp_path: Path) -> None:
+    _, log = ask(tmp_path, request(1, "x"), "--methods", "no_such_words")
+    assert "no_such_words: there is no module of this name; is the file no_such_words.py" in log
+
+
 def test_loading_waits_until_a_method_is_wanted(tmp_path: Path) -> None:
     path = write(tmp_path, WORDS + "import time\ntime.sleep(3)\n")
     with daemon([*SOURCE, "rpc", "--methods", path], env_for(tmp_path)) as client:

@@ -440,3 +440,15 @@ def test_what_comes_while_a_method_runs_keeps_its_order() -> None:
         ids = [client.receive()["id"] for _ in range(203)]
     round = [*range(50), "large", *range(50, 100)]
     assert ids == ["slow", *round, *round]
+
+
+def test_a_large_request_is_taken_in_while_a_method_runs() -> None:
+    large = request("large", "version", [["x" * 100] * 80_000])
+    with daemon(WITH_METHODS) as client:
+        client.call("version")
+        client.send(request("slow", "sleep", [3.0]))
+        for at in range(0, len(large), 4096):  # as Emacs does it, which has more to do
+            client.send(large[at : at + 4096])
+            time.sleep(0.0001)
+        assert client.silent_for(0.1)
+        assert [client.receive()["id"] for _ in range(2)] == ["slow", "large"]

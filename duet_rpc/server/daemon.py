@@ -60,6 +60,11 @@ SETTLE = 0.1
 
 FLUSH_AT = 64 * 1024
 
+# A look at the input while a method runs waits this long for the rest of a frame, each time
+# and altogether.
+MOMENT = 0.002
+LOOK = 0.025
+
 TERMINAL_HINT = (
     "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. "
     "For people there are `duet-rpc call` and `duet-rpc console`.\n"
@@ -202,10 +207,14 @@ class Daemon:
     def _look_ahead(self) -> bool:
         """Read while a method runs: it may be cancelled, or the input may end."""
         stdio, reader = self._stdio, self.reader
+        until = monotonic() + LOOK
         while True:
             message = reader.next()
             if message is None:
-                if self._ended or self._ahead >= BODY_MAX or not stdio.ready():
+                # Whoever is writing a large frame fills the pipe again within moments; to
+                # leave the rest to the next look would be a pipe's worth each time.
+                wait = MOMENT if reader.partial and monotonic() < until else 0.0
+                if self._ended or self._ahead >= BODY_MAX or not stdio.ready(wait):
                     break
                 piece = stdio.read()
                 self._ended = not piece

@@ -87,6 +87,11 @@ def progress(request: Any) -> None:
     reply(request, tokens)
 
 
+def progress_too_late(request: Any) -> None:
+    reply(request, None)
+    note("$/progress", {"token": request["params"]["_meta"]["progressToken"], "value": 1})
+
+
 def ask(request: Any) -> None:
     params = request["params"]
     asked[json.dumps(params["id"])] = request
@@ -177,6 +182,7 @@ METHODS = {
     "twice": twice,
     "ask": ask,
     "progress": progress,
+    "progress-too-late": progress_too_late,
     "flood": flood,
     "grandchild": grandchild,
     "big": lambda request: reply(request, "x" * request["params"][0]),

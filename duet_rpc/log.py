@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from select import POLLOUT, poll
-from stat import S_ISREG
+from stat import S_ISLNK, S_ISREG
 from time import localtime, monotonic, strftime, time
 
 from duet_rpc.protocol.limits import LOG_FILE_MAX, LOG_FILES_KEPT, LOG_GRACE, LOG_VALUE_MAX
@@ -29,6 +29,12 @@ DEBUG, INFO, WARN, ERROR = LEVELS.values()
 MESSAGE_MAX = 1000
 LINE_MAX = 4096  # a pipe that takes anything at all takes this much without blocking
 WAITING_MAX = 100
+
+# Links have been followed by then; one that appears later is not ours.
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+
+LINKS_MAX = 40
+HIDDEN_MIN = 8
 OURS = os.path.dirname(__file__) + os.sep
 
 
@@ -67,14 +73,17 @@ class Log:
         self._busy = False
         self._dropped = 0
         if path:
-            # What a link leads to, /dev/stderr for one: rotation must not rename the link.
-            self._use_file(os.path.realpath(os.path.expanduser(path)))
+            path = os.path.abspath(os.path.expanduser(path))
+            if is_planted(path):
+                self.warn("DUET_RPC_LOG leads through a link of another user; logging to stderr")
+            else:
+                # What a link leads to, /dev/stderr for one: rotation must not rename the link.
+                self._use_file(os.path.realpath(path))
 
     def _use_file(self, path: str) -> None:
         try:
             # O_NONBLOCK: a named pipe that nobody reads is refused, not waited for.
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-            descriptor = os.open(path, flags, 0o600)
+            descriptor = os.open(path, APPEND | os.O_NONBLOCK, 0o600)
             if S_ISREG(os.fstat(descriptor).st_mode):
                 os.fchmod(descriptor, 0o600)
                 os.close(descriptor)
@@ -115,9 +124,9 @@ class Log:
         self._add(ERROR, "ERROR", message, method, id)
 
     @staticmethod
-    def describe(error: BaseException) -> str:
-        """Say what was raised and where, in one line and without a directory."""
-        text = say_what(error)
+    def describe(error: BaseException, params: object = None) -> str:
+        """Say what was raised and where, in one line, without a directory or what came in."""
+        text = hide(say_what(error), params)
         place = where = None
         trace = error.__traceback__
         while trace is not None:
@@ -132,9 +141,15 @@ class Log:
     def settle(self) -> None:
         """Write the lines that wait."""
         if self.waiting:
-            if self._write is None:
+            self._drain(self._writer())
+
+    def _writer(self) -> Callable[[Line], None]:
+        if self._write is None:
+            try:
                 self._write = self._load()
-            self._drain(self._write)
+            except OSError:  # the file can't be opened just now; the next line tries again
+                return self._write_plain
+        return self._write
 
     def close(self) -> None:
         """Write what is left, within the time that leaving may take."""
@@ -142,7 +157,7 @@ class Log:
         if self._write is None and self.waiting:
             # Leaving is quick: loguru is not imported for the last lines alone, unless
             # the file must be rotated.
-            self._write = self._load() if self._file_is_full() else self._write_plain
+            self._write = self._writer() if self._file_is_full() else self._write_plain
         if self._write is not None and not self._busy:
             self._drain(self._write)
 
@@ -193,7 +208,7 @@ class Log:
         if self._path is None:
             self._write_stream(str(line))
             return
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(self._path, APPEND, 0o600)
         try:
             os.write(descriptor, str(line).encode())
         finally:
@@ -235,7 +250,7 @@ class Log:
                 self._path,
                 rotation=LOG_FILE_MAX,
                 retention=LOG_FILES_KEPT,
-                opener=lambda path, flags: os.open(path, flags, 0o600),
+                opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600),
                 watch=True,
                 encoding="utf-8",
                 format=lambda _: form,
@@ -271,6 +286,47 @@ def say_what(error: BaseException) -> str:
     if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
         text = f"{error.strerror}: {os.path.basename(os.fsdecode(error.filename))}"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def hide(text: str, params: object) -> str:
+    """Take out of a text what the caller sent, unless it is too short to be a secret."""
+    text = text[: 4 * MESSAGE_MAX]
+    waiting = [params]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+        else:
+            for form in (str(value), repr(value)[1:-1]):
+                if len(form) >= HIDDEN_MIN:
+                    text = text.replace(form, "…")
+    return text
+
+
+def is_planted(path: str) -> bool:
+    """Return True where a link on the way may have been put there by another user."""
+    ours = (os.geteuid(), 0)
+    for _ in range(LINKS_MAX):
+        parts = path.split("/")
+        for count in range(2, len(parts) + 1):
+            place, folder = "/".join(parts[:count]), "/".join(parts[: count - 1]) or "/"
+            try:
+                link = os.lstat(place)
+                if not S_ISLNK(link.st_mode):
+                    continue
+                around = os.stat(folder)
+                open_to_others = around.st_uid not in ours or around.st_mode & 0o022
+                if open_to_others and link.st_uid not in ours:
+                    return True
+                path = os.path.normpath(os.path.join(folder, os.readlink(place), *parts[count:]))
+                break
+            except OSError:  # opening it will say what is wrong
+                return False
+        else:
+            return False
+    return True
 
 
 def escape(text: str, most: int) -> str:

@@ -202,6 +202,32 @@ def test_a_full_disk_is_no_harm() -> None:
         assert client.finish()[::2] == (0, "")
 
 
+@pytest.mark.parametrize("wait", [0.0, 0.8], ids=["leaving at once", "staying"])
+def test_a_folder_lost_before_the_first_line_is_written_is_survived(
+    tmp_path: Path, wait: float
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    with daemon(env={"DUET_RPC_LOG": str(folder / "duet.log")}) as client:
+        client.call("version")
+        (folder / "duet.log").unlink()
+        folder.rmdir()
+        folder.write_text("in the way")
+        time.sleep(wait)
+        client.send(request(2, "second"))
+        assert client.receive()["id"] == 2
+        time.sleep(wait)
+        if wait:
+            folder.unlink()
+            folder.mkdir()
+            client.send(request(3, "third"))
+            assert client.receive()["id"] == 3
+        code, _, err = client.finish()
+    assert (code, err) == (0, "")
+    if wait:
+        assert "method=third" in (folder / "duet.log").read_text()
+
+
 # Colour.
 
 

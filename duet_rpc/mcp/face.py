@@ -131,7 +131,8 @@ class McpFace:
         """Tell the model what the method said; of a crash, that it was one."""
         log = self._daemon.log
         if failure.cause is not None:
-            log.error(f"{name}: {log.describe(failure.cause)}", request.method, request.id)
+            what = log.describe(failure.cause, request.params)
+            log.error(f"{name}: {what}", request.method, request.id)
             return write_error(f"{name} failed; the log of duet-rpc says where")
         log.warn(f"{name}: refused with error {failure.code}", request.method, request.id)
         return write_error(failure.message, failure.data)

@@ -34,11 +34,12 @@ def _find(roots, name):
     from fcntl import LOCK_NB, LOCK_SH, flock
 
     for root in roots:
-        path = root + "/" + name + "/site-packages"
+        build = root + "/" + name
+        path = build + "/site-packages"
         try:
             # Code is loaded only from what is the user's own and nobody else can write to;
             # in such a folder no part of the path can be changed under us.
-            if not _is_private(os.lstat(root)):
+            if not _is_private(os.lstat(root)) or not _is_private(os.lstat(build)):
                 continue
             # Held open and locked until the process ends: nobody deletes it meanwhile.
             directory = os.open(path, os.O_RDONLY)

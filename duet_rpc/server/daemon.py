@@ -300,7 +300,7 @@ class Daemon:
             return  # what it names has been answered
         result = self.face.answer(request)
         if isinstance(result, Failure):
-            self._refuse(result, request.method)
+            self._refuse(result, request.method, request.params)
             return
         if id is not None:
             self._send(encode_success(id, result))
@@ -379,11 +379,12 @@ class Daemon:
             if isinstance(message, Batch):
                 yield message.messages
 
-    def _refuse(self, failure: Failure, method: str | None = None) -> None:
+    def _refuse(self, failure: Failure, method: str | None = None, params: object = None) -> None:
         """Log a failure and, unless it was a notification's, send it."""
         log = self.log
         if failure.cause is not None:
-            log.error(f"{failure.message}: {log.describe(failure.cause)}", method, failure.id)
+            what = log.describe(failure.cause, params)
+            log.error(f"{failure.message}: {what}", method, failure.id)
         elif failure.code == REQUEST_CANCELLED:
             log.info(failure.message, method, failure.id)
         elif method is None:  # a broken frame or message, in our own words

@@ -154,10 +154,7 @@ def _parse(body: bytes | bytearray, batch: bool) -> Request | Response | Failure
     except (ValueError, StopIteration) as error:
         return fail(Fault(PARSE_ERROR, _what_is_wrong(error), body=body))
     if type(value) is dict:
-        message = _read_envelope(value, body)
-        if len(body) < KNOWN_MAX and isinstance(message, Request) and not message.params:
-            _remember(body, message)
-        return message
+        return _remember(body, _read_envelope(value, body))
     if type(value) is list:
         if batch:
             return _read_batch(value, text, start)
@@ -180,12 +177,17 @@ _known: dict[bytes, tuple[str, Callable[[], Any] | None]] = {}
 """What stands behind the id, to the method and what makes the empty params."""
 
 
-def _remember(body: bytes | bytearray, request: Request) -> None:
-    id, _, rest = bytes(body).removeprefix(USUAL).partition(b",")
-    # A second id in it would count, however it is spelt.
-    if id.isdigit() and b'"id"' not in rest and b"\\" not in rest and len(_known) < KNOWN_COUNT:
-        empty = None if request.params is None else type(request.params)
-        _known[rest] = (request.method, empty)
+def _remember(
+    body: bytes | bytearray, message: Request | Response | Failure
+) -> Request | Response | Failure:
+    if len(body) < KNOWN_MAX and isinstance(message, Request) and not message.params:
+        id, _, rest = bytes(body).removeprefix(USUAL).partition(b",")
+        # A second id in it would count, however it is spelt.
+        is_plain = id.isdigit() and b'"id"' not in rest and b"\\" not in rest
+        if is_plain and len(_known) < KNOWN_COUNT:
+            empty = None if message.params is None else type(message.params)
+            _known[rest] = (message.method, empty)
+    return message
 
 
 def _read_batch(elements: list[object], text: str, at: int) -> Batch | Failure:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 SETTLE = 0.1
 
 FLUSH_AT = 64 * 1024
+LARGE = 1024 * 1024
 
 # A look at the input while a method runs waits this long for the rest of a frame, each time
 # and altogether.
@@ -127,6 +128,7 @@ class Daemon:
         self._lifecycle = lifecycle
         self._read_timeout = read_timeout
         self._deadline: float | None = None  # for the frame that is arriving
+        self._arriving = 0  # bytes of it, after the first piece
         self._queue: deque[Message] = deque()  # what came while a method ran
         self._ahead = 0  # bytes read for the queue
         self._running: Request | None = None
@@ -176,6 +178,7 @@ class Daemon:
         with self._lifecycle.guard():
             from duet_rpc.methods.loading import Loader
 
+            self.log.share()
             Loader(self.face.registry, sources, folder, self._report).load()
 
     def _report(self, problem: str) -> None:
@@ -187,22 +190,33 @@ class Daemon:
         """Wait for input and feed it to the reader; False where there is no more."""
         stdio, log, registry = self._stdio, self.log, self.face.registry
         while not self._lifecycle.stopping and not self._ended:
-            seconds = SETTLE if log.waiting or registry.loading_waits else None
+            unsettled = log.waiting or registry.loading_waits or self._arriving
+            seconds = SETTLE if unsettled else None
             if self._deadline is not None:
                 left = self._deadline - monotonic()
                 seconds = left if seconds is None else min(left, seconds)
             there = stdio.wait(seconds)
             if there:
                 piece = stdio.read()
+                if self._deadline is not None:
+                    self._arriving += len(piece)
                 self.reader.feed(piece)
                 return bool(piece)
             if self._deadline is not None and monotonic() >= self._deadline:
                 self._expire()
             elif there is False:
+                self._give_memory_back()
                 log.settle()
                 registry.load()
                 return True  # loading may have read ahead
         return not self._ended
+
+    def _give_memory_back(self) -> None:
+        if self._arriving > LARGE:
+            from duet_rpc.server.memory import give_back
+
+            give_back()
+        self._arriving = 0
 
     def _look_ahead(self) -> bool:
         """Read while a method runs: it may be cancelled, or the input may end."""

@@ -10,7 +10,7 @@ ROUNDS ?= 20
 BIN := .venv/bin
 SOURCES := $(shell find duet_rpc -name '*.py') elisp/duet-rpc.el pyproject.toml
 
-.PHONY: help run test fuzz conformance lint pyz bench screenshot clean
+.PHONY: help run test soak coverage audit fuzz conformance lint pyz bench screenshot clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -21,6 +21,10 @@ run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
 
 test: dist/duet-rpc.pyz build/tools build/mcp/ready build/servers/ready ## set up, then run all tests
 	$(BIN)/python -m pytest
+
+MINUTES ?= 5
+soak: .venv/ready ## a daemon under load and in trouble, for MINUTES=5
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 SECONDS ?= 60
 fuzz: .venv/ready ## let atheris look for input that breaks a decoder, for SECONDS=60
@@ -39,6 +43,19 @@ lint: .venv/ready build/tools ## ruff, mypy, and for the elisp byte-compiler, ch
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_elisp.py -k 'compiles or checkdoc or lint'
+
+coverage: dist/duet-rpc.pyz build/tools ## which lines and branches the tests reach, daemons included
+	@$(BIN)/python -m pip install --quiet 'coverage>=7.10'
+	@rm -rf build/coverage; mkdir -p build/coverage
+	@$(BIN)/python -m coverage run -m pytest -p no:cacheprovider $(TESTS) || true
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report
+
+audit: .venv/ready ## look for known holes in what is bundled and in what builds and tests it
+	@$(BIN)/python -m pip install --quiet pip-audit && \
+	  $(BIN)/python -m pip_audit --skip-editable --progress-spinner off || \
+	  { [ $$? = 1 ] && $(BIN)/python -c 'import pip_audit' && \
+	    echo "pip-audit found something, or could not reach its service (see above)" >&2; }
 
 pyz: dist/duet-rpc.pyz ## build dist/duet-rpc.pyz and dist/duet-rpc.el
 

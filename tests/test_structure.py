@@ -64,3 +64,27 @@ def test_the_way_to_the_first_reply_loads_nothing_heavy() -> None:
 def test_the_bundle_of_the_pyz_holds_what_the_start_imports() -> None:
     ours = {name for name in loaded_at_the_first_reply() if name.startswith("duet_rpc")}
     assert ours == set(AT_START)
+
+
+def test_what_is_read_in_the_middle_of_other_code_finds_its_modules_loaded() -> None:
+    # A look at the input can come in the middle of an import; what it needs itself must not
+    # be half imported then.
+    code = (
+        "import sys, os; sys.argv = ['duet-rpc', 'rpc', '--methods', 'system']\n"
+        "from duet_rpc.server import lifecycle\n"
+        "def look(self):\n"
+        "    os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
+        "lifecycle.Lifecycle.__enter__ = look\n"
+        "from duet_rpc.cli import main; main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        input=request(1, "system.ping"),
+        capture_output=True,
+        cwd=TOP,
+        timeout=20,
+        check=True,
+    )
+    loaded = set(done.stderr.decode().split())
+    assert {"re", "json.decoder"} <= loaded
+    assert "duet_rpc.methods.loading" not in loaded

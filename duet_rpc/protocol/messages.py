@@ -319,6 +319,15 @@ def _what_is_wrong(error: Exception) -> str:
     return f"{message.removesuffix(' at')} at character {place}"
 
 
+def prepare() -> None:
+    """Import what a broken text needs, before texts are read in the middle of other code.
+
+    That code may be importing the same modules: then they would be found half done.
+    """
+    import json.decoder  # noqa: F401
+    import re  # noqa: F401
+
+
 # Reading the id of a text that may be broken. It may be broken on purpose, so every step
 # forward is for good: no pattern here can run to the end of the text and come back.
 

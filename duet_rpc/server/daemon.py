@@ -23,6 +23,7 @@ from duet_rpc.protocol.messages import (
     Request,
     encode_failure,
     encode_success,
+    prepare,
     same_id,
     to_json,
 )
@@ -175,6 +176,7 @@ class Daemon:
 
         if not any_source(sources, folder):
             return
+        prepare()
         with self._lifecycle.guard():
             from duet_rpc.methods.loading import Loader
 
@@ -330,6 +332,7 @@ class Daemon:
         self._flush()
         lifecycle = self._lifecycle
         lifecycle.forget_cancel()
+        prepare()
         self._running = request
         with lifecycle.guard():
             result = dispatch.call(request.id, run, *arguments)

@@ -247,7 +247,7 @@ class Backend:
         if not isinstance(result, dict) or not isinstance(result.get("protocolVersion"), str):
             error = outcome.value("error")
             said = error.get("message") if isinstance(error, dict) else None
-            self._break("it refused the handshake" + (f": {said}" if said else ""))
+            self._break("it refused the handshake" + (f' with "{said}"' if said else ""))
             return
         self._cancel_timer()
         self.handshake = outcome

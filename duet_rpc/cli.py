@@ -322,6 +322,8 @@ def run_for_people(words: Words) -> int:
     if words.command == "gateway":
         from duet_rpc.terminal.check import check
 
+        # What it has to say of the backends is in the table.
+        flags = daemon_flags(words, words.log_level or config.log_level or "error")
         return check(config, flags, words.no_color)
     if words.command == "console":
         from duet_rpc.terminal.console import console
@@ -332,7 +334,7 @@ def run_for_people(words: Words) -> int:
 
     command = "gateway" if is_for_gateway(words.arguments[0], config) else "rpc"
     try:
-        return call(words.arguments, flags, words.no_color, command)
+        return call(words.arguments, flags, words.no_color, command, config.backends)
     except ArgumentError as error:
         raise UsageError(str(error)) from None
 

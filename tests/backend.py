@@ -198,8 +198,14 @@ METHODS = {
 
 
 def echo(request: Any, body: bytes) -> None:
-    if request["method"] == "tools/call" and request["params"]["name"] == "seen":
+    tool = request["params"]["name"] if request["method"] == "tools/call" else None
+    if tool == "seen":
         reply(request, {"seen": seen})
+    elif tool == "fail":
+        reply(request, {"content": [], "isError": True})
+    elif tool == "tool":
+        error = {"code": -32602, "message": "Unknown tool"}
+        send({"jsonrpc": "2.0", "id": request["id"], "error": error})
     else:
         params = body.split(b'"params":', 1)[1][:-1]
         send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (request["id"], params))

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     class Owner(Protocol):
         """What a backend needs of the gateway."""
 
-        client_full: bool
+        @property
+        def client_full(self) -> bool:
+            """True while the client does not read, and so nothing is to be said to it."""
 
         def fresh_id(self) -> int:
             """Return an id for a request of the gateway's own."""

@@ -15,7 +15,7 @@ from duet_rpc.gateway.tools import OWN, split_tool
 from duet_rpc.mcp.session import CACHE, COMPLETE, Session, invalid
 from duet_rpc.protocol.envelope import encode_request, encode_result, replace, split_object
 from duet_rpc.protocol.errors import METHOD_NOT_FOUND, TITLES, RpcError
-from duet_rpc.protocol.framing import LINES
+from duet_rpc.protocol.framing import LINES, Framing
 from duet_rpc.protocol.limits import RECEIVED_MAX
 from duet_rpc.protocol.messages import Failure, Request, encode_failure, encode_success, to_json
 from duet_rpc.server import dispatch
@@ -30,11 +30,16 @@ if TYPE_CHECKING:
 NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
+def encode_one_line(body: bytes) -> bytes:
+    """Make one line of what a server may have broken into several, between two tokens."""
+    return LINES.encode(body.translate(NO_BREAKS) if b"\n" in body or b"\r" in body else body)
+
+
 class McpGateway(Gateway):
     """The gateway, for an MCP client."""
 
     command = "mcp --gateway"
-    framing = LINES
+    framing = Framing(LINES.form, LINES.decoder, encode_one_line)
     dialect = MCP
     answers_cancelled = False
     _session: Session
@@ -128,10 +133,6 @@ class McpGateway(Gateway):
         elif method == LIST_CHANGED:
             self._tools.forget(backend.name)
             self._announce_tools()
-
-    def _say(self, body: bytes) -> None:
-        # A server that does not speak by lines may break them, between two tokens.
-        super()._say(body.translate(NO_BREAKS) if b"\n" in body or b"\r" in body else body)
 
     def _announce(self, backend: Backend) -> None:
         """Say nothing: how the servers are is no matter of MCP."""

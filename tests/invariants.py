@@ -9,8 +9,8 @@
 
    - Content-Length: at most one fault. First, where the prefix ends inside a body that was
      announced, the rest of it must come or its time must run out (`expire`); once is
-     enough. One prefix costs the frame too: a header section that is still open and has
-     given a length already. The good frame's header is then its second length.
+     enough. One kind of prefix costs the frame too: a header section that is still open and
+     has given a length, or a type that is refused. The good frame's header belongs to it.
    - Length-prefixed: no fault. First, where the prefix ends inside a frame (and four bytes
      of garbage announce one), the rest must come or its time must run out; twice is enough.
    - Lines: no fault beyond that of the line which the prefix left open, and that line must
@@ -119,12 +119,14 @@ def check(name: str, data: bytes, places: list[int]) -> None:
 def check_recovery(name: str, data: bytes, places: list[int]) -> None:
     """Check that a good frame behind it is answered."""
     reader, _ = read(name, cut(data, places), end=False)
-    if late_length(reader):
-        return
     for _ in range(TIMEOUTS[name]):
+        if spoilt(reader):
+            return
         if reader.partial:
             reader.expire()
             take(reader, len(data) + 1)
+    if spoilt(reader):
+        return
     if name == "lines":
         reader.feed(b"\n")
         assert len(take(reader, 1)) <= 1
@@ -134,7 +136,9 @@ def check_recovery(name: str, data: bytes, places: list[int]) -> None:
     assert len(events) - 1 <= FAULTS[name]
 
 
-def late_length(reader: Reader) -> bool:
+def spoilt(reader: Reader) -> bool:
     """Return True in the one state that costs Content-Length framing the next frame."""
     decoder = reader._decoder
-    return isinstance(decoder, ContentLengthDecoder) and decoder._head >= 0 <= decoder._length
+    if not isinstance(decoder, ContentLengthDecoder) or decoder._head < 0:
+        return False
+    return decoder._length >= 0 or decoder._refusal is not None

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BACKEND = [PYTHON, "-I", "-S", str(PEERS / "backend.py")]
 DIRECT = "direct"
 
+PIECE = 1 << 16  # more, and each read would map memory and give it back
 TRIPS = 200
 BACKENDS = 100
 IN_FLIGHT = 10_000
@@ -70,7 +71,7 @@ class Speaker(Server):
             if blank and len(rest) >= length:
                 self._buffer = rest[length:]
                 return rest[:length]
-            piece = os.read(self._out, 1 << 20)
+            piece = os.read(self._out, PIECE)
             assert piece, "the program went away"
             self._buffer += piece
 

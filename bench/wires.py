@@ -105,13 +105,13 @@ class Peer(Server):
         text = f'{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}'
         return self._framing.encode(text.encode())
 
-    def trips(self, method: str, params: str = "{}") -> float:
+    def trips(self, method: str, params: Callable[[int], str]) -> float:
         """Make many small calls; return the median in microseconds."""
-        self.ask(0, method, params)
+        self.ask(0, method, params(0))
         took = []
         with self.one_core():
             for number in range(TRIPS):
-                data = self.frame(number, method, params)
+                data = self.frame(number, method, params(number))
                 before = time.perf_counter()
                 self.trip(data)
                 took.append(time.perf_counter() - before)
@@ -127,7 +127,7 @@ def measure_framings(rounds: int) -> Samples:
             with Peer(program, framing) as peer:
                 peer.ask(0, "version")
                 time.sleep(SETTLE)
-                found[framing.name].append(peer.trips("version"))
+                found[framing.name].append(peer.trips("version", lambda _: "{}"))
     return {"framing": found}
 
 
@@ -157,15 +157,19 @@ def measure_mcp(rounds: int) -> Samples:
 def talk_mcp(program: Program) -> dict[str, float]:
     """Measure one server once."""
     client = '"capabilities":{},"clientInfo":{"name":"bench","version":"1"}'
-    call = '{"name":"add","arguments":{"a":2,"b":3}}'
+
+    def call(number: int) -> str:
+        # No two the same, and all of one size.
+        return f'{{"name":"add","arguments":{{"a":{FIRST_ID + number},"b":1}}}}'
+
     start = time.perf_counter()
     with Peer(program, LINES) as peer:
         peer.ask(0, "initialize", f'{{"protocolVersion":"2025-11-25",{client}}}')
         first = time.perf_counter() - start
         peer.tell('{"jsonrpc":"2.0","method":"notifications/initialized"}')
-        result = json.loads(peer.ask(1, "tools/call", call))["result"]
+        result = json.loads(peer.ask(1, "tools/call", call(1)))["result"]
         tool = time.perf_counter() - start
-        assert result["structuredContent"] == {"result": 5}, result
+        assert result["structuredContent"] == {"result": FIRST_ID + 2}, result
         time.sleep(SETTLE)
         return {START: first * 1e3, FIRST_TOOL: tool * 1e3, TRIP: peer.trips("tools/call", call)}
 

@@ -38,6 +38,7 @@ OPTIONS = {
     "--log-level LEVEL": "debug, info, warn or error",
     "--framing FRAMING": "rpc: content-length (the default), length-prefixed, lines or auto",
     "--batch": "rpc: take arrays of requests, as JSON-RPC 2.0 has them",
+    "--gateway": "mcp: with the tools of the configuration's [backends] beside the methods",
     "--check": "gateway: start each backend, say how it is, and stop",
     "--no-color": "no colour in what a terminal shows",
     "--json": "doctor: write for programs",
@@ -55,6 +56,7 @@ VARIABLES = {
 SWITCHES = {
     "--batch": "batch",
     "--check": "check",
+    "--gateway": "gateway",
     "--no-color": "no_color",
     "--json": "json",
     "--yes": "yes",
@@ -66,6 +68,16 @@ NEEDS = {
     "--log-level": "a level: debug, info, warn or error",
     "--framing": "a framing: content-length, length-prefixed, lines or auto",
     "--methods": "a Python file or the name of a module",
+}
+
+GOES_WITH = {
+    "json": ("doctor",),
+    "yes": ("trust",),
+    "check": ("gateway",),
+    "gateway": ("mcp",),
+    "framing": ("rpc",),
+    "batch": ("rpc",),
+    "methods": ("rpc", "mcp", "call", "console", "doctor"),
 }
 
 FRAMING_NAMES = ("content-length", "length-prefixed", "lines", "auto")
@@ -89,6 +101,7 @@ class Words:
         self.framing: str | None = None
         self.batch = False
         self.check = False
+        self.gateway = False
         self.methods: list[str] = []
         self.help = False
         self.arguments: list[str] = []  # of `call`
@@ -100,16 +113,9 @@ class Words:
                 self._read_option(word, rest)
             else:
                 self._read_word(word)
-        if self.json and self.command != "doctor":
-            raise UsageError("--json goes with doctor only")
-        if self.yes and self.command != "trust":
-            raise UsageError("--yes goes with trust only")
-        if self.check and self.command != "gateway":
-            raise UsageError("--check goes with gateway only")
-        if (self.framing or self.batch) and self.command != "rpc":
-            raise UsageError("--framing and --batch go with rpc only")
-        if self.methods and self.command not in (None, "rpc", "mcp", "call", "console", "doctor"):
-            raise UsageError(f"--methods has no place with {self.command}")
+        for option, commands in GOES_WITH.items():
+            if getattr(self, option) and (self.command or "nothing") not in commands:
+                raise UsageError(f"--{option} goes with {', '.join(commands)} only")
         if self.command == "call" and not self.arguments and not self.help:
             raise UsageError("call needs a METHOD; `duet-rpc call listMethods` lists them")
 
@@ -180,17 +186,7 @@ def main() -> NoReturn:
     """Run the program."""
     try:
         words = Words(sys.argv[1:])
-        code = 0
-        if words.command in ("rpc", "mcp") and not words.help:
-            run_server(words)
-        elif words.command == "gateway" and not words.check and not words.help:
-            run_gateway(words)
-        elif words.command in ("call", "console", "doctor", "gateway") and not words.help:
-            code = run_for_people(words)
-        elif words.command in ("config", "trust", "untrust") and not words.help:
-            code = run_settings(words)
-        else:
-            print(__version__ if words.command == "version" and not words.help else help_text())
+        code = run(words)
         if sys.stdout is not None:
             sys.stdout.flush()
     except UsageError as error:
@@ -209,8 +205,26 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def run(words: Words) -> int:
+    """Do what the words ask for; a server does not return from here."""
+    command = None if words.help else words.command
+    if words.gateway and command:
+        run_mcp_gateway(words)
+    elif command in ("rpc", "mcp"):
+        run_server(words)
+    elif command == "gateway" and not words.check:
+        run_gateway(words)
+    elif command in ("call", "console", "doctor", "gateway"):
+        return run_for_people(words)
+    elif command in ("config", "trust", "untrust"):
+        return run_settings(words)
+    else:
+        print(__version__ if command == "version" else help_text())
+    return 0
+
+
 def run_server(words: Words) -> None:
-    """Serve on stdin and stdout; does not return unless the configuration is wrong."""
+    """Serve on stdin and stdout."""
     descriptors = take_over()
 
     from duet_rpc.protocol.framing import FRAMINGS
@@ -243,13 +257,34 @@ def find_face(command: str | None) -> Callable[[Daemon], Face]:
 
 
 def run_gateway(words: Words) -> None:
-    """Serve on stdin and stdout, with other servers behind; does not return either."""
+    """Serve on stdin and stdout, with other servers behind."""
     descriptors = take_over()
 
     from duet_rpc.gateway.gateway import serve
 
     config = load_config()
     serve(descriptors, open_log(words, config), config.backends.values())
+
+
+def run_mcp_gateway(words: Words) -> None:
+    """Serve the backends' tools and the user's methods as one MCP server."""
+    descriptors = take_over()
+
+    from duet_rpc.client import daemon_command
+    from duet_rpc.config import BackendSettings
+    from duet_rpc.gateway.gateway import serve
+    from duet_rpc.gateway.mcp import McpGateway
+    from duet_rpc.gateway.tools import OWN
+    from duet_rpc.methods.sources import any_source
+
+    config = load_config()
+    backends = [each for each in config.backends.values() if each.dialect == "mcp"]
+    if any_source([*words.methods, *config.methods], config.methods_folder):
+        own = BackendSettings(OWN)
+        own.command = daemon_command(daemon_flags(words, "warn"), "mcp")
+        own.dialect, own.framing = "mcp", "lines"
+        backends.insert(0, own)
+    serve(descriptors, open_log(words, config), backends, kind=McpGateway)
 
 
 def take_over() -> tuple[int, int]:
@@ -287,6 +322,8 @@ def run_for_people(words: Words) -> int:
     if words.command == "gateway":
         from duet_rpc.terminal.check import check
 
+        # What it has to say of the backends is in the table.
+        flags = daemon_flags(words, words.log_level or config.log_level or "error")
         return check(config, flags, words.no_color)
     if words.command == "console":
         from duet_rpc.terminal.console import console
@@ -297,7 +334,7 @@ def run_for_people(words: Words) -> int:
 
     command = "gateway" if is_for_gateway(words.arguments[0], config) else "rpc"
     try:
-        return call(words.arguments, flags, words.no_color, command)
+        return call(words.arguments, flags, words.no_color, command, config.backends)
     except ArgumentError as error:
         raise UsageError(str(error)) from None
 

@@ -1,9 +1,10 @@
 """Log lines and where they go.
 
 A line is four things: time, severity, what it is about (method and id) and a message.
-loguru does the rest: sinks, colour, rotation. Importing it takes longer than the whole
-start of the daemon, so lines wait in a list until there is nothing to answer (`settle`);
-and where the process ends before that, they are written as they are, without it.
+loguru does the rest: colour, files and their rotation, and what the user's methods log
+through it. Importing it takes longer than the whole start of the daemon, so lines wait in
+a list until there is nothing to answer (`settle`); and where none of this is wanted, or
+the process ends before that, they are written as they are, without it: 10 MB less.
 
 Nothing here may stop the daemon. A line that can't be written is dropped and counted.
 A signal handler may log: a line that comes while another is being written waits its turn.
@@ -145,11 +146,18 @@ class Log:
 
     def _writer(self) -> Callable[[Line], None]:
         if self._write is None:
-            try:
-                self._write = self._load()
-            except OSError:  # the file can't be opened just now; the next line tries again
-                return self._write_plain
-        return self._write
+            if self._path is None and not self._color:
+                self._write = self._write_plain
+            else:
+                self.share()
+        return self._write or self._write_plain
+
+    def share(self) -> None:
+        """Use loguru from now on: code that is not ours may log through it too."""
+        try:  # noqa: SIM105 - contextlib takes long to import
+            self._write = self._load()
+        except OSError:  # the file can't be opened just now; the next line tries again
+            pass
 
     def close(self) -> None:
         """Write what is left, within the time that leaving may take."""

@@ -20,11 +20,12 @@
 ;;   (duet-rpc-request "version")       ; => (:version "0.1.0")
 ;;   M-x duet-rpc-call                  ; any method, with completion
 ;;   (duet-rpc-define-command my-count "word_count" :params (:text region))
+;;   M-x duet-rpc-backends              ; other servers, behind the gateway
 ;;   M-x duet-rpc-doctor                ; when something is wrong
 ;;
-;; The daemon starts on first use and ends with Emacs.  From a remote
-;; buffer it runs on that buffer's host.  Results are plists, as in
-;; jsonrpc.el, on which all this is built.
+;; The daemon starts on first use and ends with Emacs, and so does the
+;; gateway.  From a remote buffer they run on that buffer's host.  Results
+;; are plists, as in jsonrpc.el, on which all this is built.
 
 ;;; Code:
 
@@ -66,8 +67,16 @@ is, without `duet-rpc-arguments'."
   "The arguments that follow the program's name."
   :type '(repeat string))
 
+(defcustom duet-rpc-gateway-command nil
+  "The whole command that starts the gateway, as a list of strings.
+If nil, it is the program that `duet-rpc-program' names, and the word
+gateway."
+  :type '(choice (const :tag "The program of the daemon" nil)
+                 (repeat :tag "Whole command" string)))
+
 (defcustom duet-rpc-directory nil
-  "The directory that the daemon runs in; nil means your home directory."
+  "The directory that the daemon and the gateway run in.
+If nil, it is your home directory."
   :type '(choice (const :tag "Home directory" nil) directory))
 
 (defcustom duet-rpc-timeout 30
@@ -92,8 +101,9 @@ Zero keeps none.  Large answers take several times as long with it."
 
 (cl-defstruct (duet-rpc--server (:constructor duet-rpc--make-server)
                                 (:copier nil))
-  "The daemon of one host, through all its lives."
+  "The daemon or the gateway of one host, through all its lives."
   host                       ; what `file-remote-p' says; "" is this machine
+  role                       ; nil for the daemon, or `gateway'
   name                       ; of its process and its buffers
   (state 'stopped)           ; or starting, ready, stopping, waiting, failed
   connection process
@@ -107,7 +117,7 @@ Zero keeps none.  Large answers take several times as long with it."
   tail)                      ; marks where this life begins in the log
 
 (defvar duet-rpc--servers (make-hash-table :test #'equal)
-  "The servers by host.")
+  "The servers by host and role, as (HOST . ROLE).")
 
 (cl-defstruct (duet-rpc--call (:constructor duet-rpc--make-call)
                               (:copier nil))
@@ -176,10 +186,7 @@ if the daemon cannot be started or the call not be sent."
 (defun duet-rpc-notify (method &optional params)
   "Tell the server METHOD with PARAMS, expecting no answer.
 METHOD and PARAMS are as in `duet-rpc-request'."
-  (let ((server (duet-rpc--live-server)))
-    (duet-rpc--sending server method
-      (jsonrpc-notify (duet-rpc--server-connection server)
-                      (duet-rpc--symbol method) params))))
+  (duet-rpc--notify (duet-rpc--live-server) method params))
 
 (defun duet-rpc-cancel (call)
   "Cancel CALL, which `duet-rpc-async-request' returned.
@@ -199,45 +206,59 @@ None of its functions is called any more."
 ;;; Starting and stopping
 
 ;;;###autoload
-(defun duet-rpc-start ()
+(defun duet-rpc-start (&optional role)
   "Start the daemon of this buffer's host, unless it is running.
-There is no need to: every call does it."
-  (interactive)
-  (let ((server (duet-rpc--server)))
+There is no need to: every call does it.
+
+With a prefix argument, or if ROLE is `gateway', start the gateway."
+  (interactive (list (and current-prefix-arg 'gateway)))
+  (let* ((server (duet-rpc--server role))
+         (name (duet-rpc--server-name server)))
     (duet-rpc--for-person
       (if (memq (duet-rpc--server-state server) '(starting ready))
-          (message "duet-rpc runs already; M-x duet-rpc-restart starts it anew")
+          (message "%s runs already; %s starts it anew"
+                   name (duet-rpc--keys server 'duet-rpc-restart))
         (setf (duet-rpc--server-deaths server) 0)
         (duet-rpc--launch server)
         (when (called-interactively-p 'any)
-          (message "duet-rpc is starting; M-x duet-rpc-status tells how it is"))))))
+          (message "%s is starting; %s tells how it is"
+                   name (duet-rpc--keys server 'duet-rpc-status)))))))
 
 ;;;###autoload
-(defun duet-rpc-stop ()
+(defun duet-rpc-stop (&optional role)
   "Stop the daemon of this buffer's host.
-Ask it to leave; after two seconds, kill it."
-  (interactive)
-  (duet-rpc--stop (duet-rpc--server))
-  (when (called-interactively-p 'any)
-    (message "duet-rpc has stopped; the next call starts it")))
+Ask it to leave; after two seconds, kill it.
+
+With a prefix argument, or if ROLE is `gateway', stop the gateway and
+all that is behind it."
+  (interactive (list (and current-prefix-arg 'gateway)))
+  (let ((server (duet-rpc--server role)))
+    (duet-rpc--stop server)
+    (when (called-interactively-p 'any)
+      (message "%s has stopped; the next call starts it"
+               (duet-rpc--server-name server)))))
 
 ;;;###autoload
-(defun duet-rpc-restart ()
+(defun duet-rpc-restart (&optional role)
   "Stop the daemon of this buffer's host and start it again.
-This is also the way on after it has died too often."
-  (interactive)
-  (duet-rpc-stop)
-  (duet-rpc-start)
+This is also the way on after it has died too often.
+
+With a prefix argument, or if ROLE is `gateway', restart the gateway."
+  (interactive (list (and current-prefix-arg 'gateway)))
+  (duet-rpc-stop role)
+  (duet-rpc-start role)
   (when (called-interactively-p 'any)
-    (message "duet-rpc is starting anew")))
+    (message "%s is starting anew" (duet-rpc--server-name (duet-rpc--server role)))))
 
 ;;;###autoload
-(defun duet-rpc-status ()
+(defun duet-rpc-status (&optional role)
   "Say how the daemon of this buffer's host is, and return it as a symbol.
 It is one of `stopped', `starting', `ready', `stopping', `waiting' (for
-a restart after a crash) and `failed'."
-  (interactive)
-  (let* ((server (duet-rpc--server))
+a restart after a crash) and `failed'.
+
+With a prefix argument, or if ROLE is `gateway', ask of the gateway."
+  (interactive (list (and current-prefix-arg 'gateway)))
+  (let* ((server (duet-rpc--server role))
          (state (duet-rpc--server-state server))
          (busy (hash-table-count (duet-rpc--server-calls server))))
     (when (called-interactively-p 'any)
@@ -265,6 +286,80 @@ a restart after a crash) and `failed'."
       version)))
 
 
+;;; Other servers, through the gateway
+
+;; The daemon and the gateway are two servers, and a name may be a method
+;; of both.  Which of them is meant is told by the name of the function
+;; that is called.  A variable that says it would be bound no more when a
+;; callback runs; a keyword is forgotten too easily.
+
+;;;###autoload
+(defun duet-rpc-gateway ()
+  "Start the gateway of this buffer's host, unless it is running.
+It holds the servers that your configuration names as [backends].  All
+functions and commands of the gateway start it, except `duet-rpc-call':
+that offers the tools of these servers once the gateway runs.
+
+The daemon's commands, such as `duet-rpc-restart', `duet-rpc-stop' and
+`duet-rpc-show-log', are for the gateway with a prefix argument."
+  (interactive)
+  (duet-rpc-start 'gateway)
+  (when (called-interactively-p 'any)
+    (message "M-x duet-rpc-backends shows what is behind the gateway, \
+M-x duet-rpc-call calls it")))
+
+;;;###autoload
+(cl-defun duet-rpc-gateway-request (method &optional params &key timeout)
+  "Call METHOD through the gateway with PARAMS and return the answer.
+METHOD is NAME/method for a method of the backend NAME, NAME__tool for a
+tool of it, or a method of the gateway itself, such as gateway/status.
+PARAMS and TIMEOUT, the result and the errors are as in
+`duet-rpc-request'; \\[keyboard-quit] cancels the call at the backend too.
+
+The result of a tool is what its server says, a plist of `:content' and
+the like, also where `:isError' in it tells of a failure."
+  (duet-rpc--request (duet-rpc--live-server 'gateway) method params
+                     :timeout timeout))
+
+;;;###autoload
+(cl-defun duet-rpc-gateway-async-request (method params &key success-fn error-fn
+                                                 timeout-fn timeout progress-fn)
+  "Call METHOD through the gateway with PARAMS and return at once.
+METHOD is as in `duet-rpc-gateway-request'.  SUCCESS-FN, ERROR-FN,
+TIMEOUT-FN, TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request',
+and so is what this returns."
+  (duet-rpc--async-request (duet-rpc--live-server 'gateway) method params
+                           :success-fn (or success-fn #'ignore)
+                           :error-fn error-fn :timeout-fn timeout-fn
+                           :timeout timeout :progress-fn progress-fn))
+
+;;;###autoload
+(defun duet-rpc-gateway-notify (method &optional params)
+  "Tell a backend METHOD with PARAMS, expecting no answer.
+METHOD is NAME/method; PARAMS is as in `duet-rpc-request'."
+  (duet-rpc--notify (duet-rpc--live-server 'gateway) method params))
+
+(defvar duet-rpc--handlers (make-hash-table :test #'equal)
+  "The functions of `duet-rpc-gateway-handle' by method.")
+
+;;;###autoload
+(defun duet-rpc-gateway-handle (method function)
+  "Have FUNCTION called with what comes from the gateway as METHOD.
+METHOD is NAME/method for what the backend NAME sends as method, or
+gateway/stateChanged.  FUNCTION takes the params.  It is called from the
+top level, so that it may ask a person or call other methods, and with a
+`default-directory' on the gateway's host.
+
+If METHOD is a request, what FUNCTION returns is the answer.  An error
+in it is the answer too; `jsonrpc-error' lets it choose the code.  A
+request for which there is no function is refused at once.
+
+Each METHOD has one function, the last one given; nil removes it."
+  (if function
+      (puthash method function duet-rpc--handlers)
+    (remhash method duet-rpc--handlers)))
+
+
 ;;; Calling by hand
 
 (defvar duet-rpc-method-history nil
@@ -277,28 +372,33 @@ a restart after a crash) and `failed'."
   "The arguments of the last `duet-rpc-call'.")
 
 ;;;###autoload
-(defun duet-rpc-call (method params &optional how)
+(defun duet-rpc-call (method params &optional how role)
   "Call METHOD with PARAMS and show the result in a buffer.
 Interactively, ask for the method and for each of its parameters.
 With a prefix argument, insert the result at point, or in place of the
-region if that is active.
+region if that is active.  If the gateway runs, its methods and the
+tools behind it are offered too.
 
 From Lisp, HOW is nil, `insert', `replace', `message' or a function
-that takes the result."
+that takes the result.  ROLE is `gateway' to call METHOD through the
+gateway.  The result of a tool is then the text that it returns, or else
+its structured content."
   (interactive
    (duet-rpc--for-person
      (when current-prefix-arg (barf-if-buffer-read-only))
-     (let* ((description (duet-rpc--read-method "Call: "))
+     (let* ((description (duet-rpc--read-method "Call: " (duet-rpc--methods)))
             (params (duet-rpc--read-params description)))
        (list (plist-get description :name) params
-             (and current-prefix-arg (if (use-region-p) 'replace 'insert))))))
-  (setq duet-rpc--last-call (list method params how))
+             (and current-prefix-arg (if (use-region-p) 'replace 'insert))
+             (plist-get description :role)))))
+  (setq duet-rpc--last-call (list method params how role))
   (when (and (eq how 'replace) (not (use-region-p)))
     (user-error "Mark the text to be replaced first"))
   (duet-rpc--for-person
     (duet-rpc--call-and-use
      method params how
-     (and (eq how 'replace) (cons (region-beginning) (region-end))))))
+     (and (eq how 'replace) (cons (region-beginning) (region-end)))
+     role)))
 
 ;;;###autoload
 (defun duet-rpc-call-again ()
@@ -308,15 +408,17 @@ that takes the result."
     (user-error "Nothing to repeat yet; begin with M-x duet-rpc-call"))
   (apply #'duet-rpc-call duet-rpc--last-call))
 
-(defun duet-rpc--call-and-use (method params how bounds)
-  "Call METHOD with PARAMS; use the result in the way HOW.
+(defun duet-rpc--call-and-use (method params how bounds role)
+  "Call METHOD of the server in ROLE with PARAMS; use the result in the way HOW.
 BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
   (when (memq how '(insert replace))
     (barf-if-buffer-read-only))
   ;; The buffer may change, or even go, before the answer comes.
   (let* ((begin (copy-marker (or (car bounds) (point)) t))
          (end (copy-marker (or (cdr bounds) (point))))
-         (result (duet-rpc--request-and-report method params)))
+         (tool (and role (duet-rpc--tool-p method)))
+         (answer (duet-rpc--request-and-report method params role))
+         (result (if tool (duet-rpc--tool-result method answer) answer)))
     (pcase how
       ('message (message "%s" (duet-rpc--text result)))
       ((or 'insert 'replace)
@@ -329,12 +431,13 @@ BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
          (insert (duet-rpc--text result t))
          (set-marker begin nil)
          (set-marker end nil)))
-      ((or 'nil 'buffer) (duet-rpc--show result method))
+      ((or 'nil 'buffer) (duet-rpc--show result method (and tool (stringp result))))
       (_ (funcall how result)))))
 
-(defun duet-rpc--request-and-report (method params)
-  "Call METHOD with PARAMS; show its progress in the echo area."
-  (let* ((server (duet-rpc--live-server))
+(defun duet-rpc--request-and-report (method params role)
+  "Call METHOD of the server in ROLE with PARAMS.
+Show its progress in the echo area."
+  (let* ((server (duet-rpc--live-server role))
          (reporter nil)
          (report
           (lambda (value)
@@ -348,8 +451,10 @@ BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
     (prog1 (duet-rpc--request
             server method params
             ;; Another server might take the token for a parameter.
-            :progress-fn (and (or (eq (duet-rpc--server-state server) 'starting)
-                                  (duet-rpc--ours-p server))
+            :progress-fn (and (if role
+                                  (duet-rpc--tool-p method)
+                                (or (eq (duet-rpc--server-state server) 'starting)
+                                    (duet-rpc--ours-p server)))
                               report))
       (when reporter (progress-reporter-done reporter)))))
 
@@ -369,16 +474,58 @@ PRETTY means with line breaks."
         (json-pretty-print-buffer)
         (buffer-string)))))
 
-(defun duet-rpc--show (result method)
-  "Show RESULT, the answer of METHOD, in a buffer."
+(defun duet-rpc--tool-p (method)
+  "Return non-nil if METHOD of the gateway is to call a tool."
+  (string-match-p "\\`[^/]+?__\\|\\(\\`\\|/\\)tools/call\\'" (format "%s" method)))
+
+(defun duet-rpc--tool-result (method result)
+  "Return what is in RESULT of the tool METHOD: a text, or Lisp of its JSON.
+Signal `duet-rpc-error' if the tool has failed."
+  (let* ((content (and (listp result) (plist-get result :content)))
+         (text (and (vectorp content)
+                    (mapconcat #'duet-rpc--content-text content "\n")))
+         (structured (and (listp result) (plist-get result :structuredContent))))
+    (cond
+     ((not (or text structured)) result)
+     ((eq t (plist-get result :isError))
+      (signal 'duet-rpc-error
+              (list (format "%s: %s" method (if (member text '(nil "")) "failed" text)))))
+     ;; Most servers that have it send it as a text too.
+     ((and structured
+           (or (member text '(nil ""))
+               (let ((value (ignore-errors (json-parse-string text))))
+                 (or (hash-table-p value) (vectorp value)))))
+      structured)
+     (t text))))
+
+(defun duet-rpc--content-text (content)
+  "Return CONTENT, a part of a tool's result, as text."
+  (let ((type (plist-get content :type))
+        (resource (plist-get content :resource)))
+    (format "%s"
+            (cond
+             ((equal type "text") (plist-get content :text))
+             ((equal type "resource")
+              (or (plist-get resource :text) (plist-get resource :uri)))
+             ((equal type "resource_link") (plist-get content :uri))
+             ;; Pictures and sounds are in base 64.
+             (t (format "[%s, %s, %d bytes]" type (plist-get content :mimeType)
+                        (/ (* 3 (length (plist-get content :data))) 4)))))))
+
+(defun duet-rpc--show (result method &optional plain)
+  "Show RESULT, the answer of METHOD, in a buffer.
+PLAIN means that it is a text to be shown as it is."
   (let ((directory default-directory))
     (with-current-buffer (get-buffer-create "*duet-rpc result*")
       (let ((inhibit-read-only t))
         (erase-buffer)
-        (insert (duet-rpc--json result t) "\n"))
+        (insert (if plain result (duet-rpc--json result t)) "\n"))
       (goto-char (point-min))
-      (unless (derived-mode-p 'js-mode 'js-json-mode 'js-base-mode)
-        (if (fboundp 'js-json-mode) (js-json-mode) (js-mode)))
+      (cond
+       (plain (text-mode))
+       ((derived-mode-p 'js-mode 'js-json-mode 'js-base-mode))
+       ((fboundp 'js-json-mode) (js-json-mode))
+       (t (js-mode)))
       (view-mode 1)
       (setq default-directory directory
             header-line-format (format " Result of %s" method))
@@ -389,10 +536,41 @@ PRETTY means with line breaks."
 ;;; What the server says of its methods
 
 ;; A description is a plist in OpenRPC's form: `:name', `:summary',
-;; `:description', `:params' (a vector), `:result', `:x-source'.
+;; `:description', `:params' (a vector), `:result', `:x-source'; and `:role',
+;; which is `gateway' if it is called through the gateway.
 
 (defun duet-rpc--methods ()
-  "Return the descriptions of all methods, or nil if the server has none."
+  "Return the descriptions of all methods, or nil if there are none."
+  (let ((own (duet-rpc--own-methods))
+        (name (lambda (each) (plist-get each :name))))
+    (append own (cl-set-difference (duet-rpc--gateway-methods) own
+                                   :test #'equal :key name))))
+
+(defun duet-rpc--gateway-methods ()
+  "Return the descriptions of what the gateway has, or nil if it is down."
+  (let ((server (duet-rpc--server 'gateway)))
+    (when (duet-rpc--alive-p server)
+      (condition-case err
+          (mapcar (lambda (method) `(:role gateway ,@method))
+                  (plist-get (duet-rpc--request server "rpc.discover" nil) :methods))
+        ;; The daemon's methods are of use without them.
+        (duet-rpc-error
+         (message "duet-rpc: the tools behind the gateway are missing: %s" (cadr err))
+         nil)))))
+
+(defun duet-rpc--role-of (method)
+  "Return `gateway' if METHOD, which nothing describes, names a backend."
+  (let ((server (duet-rpc--server 'gateway)))
+    (when (and (duet-rpc--alive-p server)
+               (string-match "\\`\\(.+?\\)\\(?:/\\|__\\)." method))
+      (let ((name (match-string 1 method)))
+        (and (cl-find name (plist-get (duet-rpc--request server "gateway/status" nil)
+                                      :backends)
+                      :test #'equal :key (lambda (each) (plist-get each :name)))
+             'gateway)))))
+
+(defun duet-rpc--own-methods ()
+  "Return the descriptions of the daemon's methods, or nil if it has none."
   (or (append (plist-get (duet-rpc--ask "rpc.discover") :methods) nil)
       (let ((summaries (append (duet-rpc--ask "listMethods") nil)))
         (mapcar (lambda (method)
@@ -474,11 +652,11 @@ PRETTY means with line breaks."
 
 ;;; Asking a person
 
-(defun duet-rpc--read-method (prompt)
-  "Ask with PROMPT for a method; return its description.
-Its parameters are `unknown' if the server does not describe it."
-  (let* ((methods (duet-rpc--methods))
-         (names (mapcar (lambda (each) (plist-get each :name)) methods))
+(defun duet-rpc--read-method (prompt methods &optional initial)
+  "Ask with PROMPT for one of METHODS; return its description.
+Its parameters are `unknown' if none of them describes it.  INITIAL is
+what stands there at first."
+  (let* ((names (mapcar (lambda (each) (plist-get each :name)) methods))
          (width (+ 2 (apply #'max 0 (mapcar #'length names))))
          (find (lambda (name)
                  (cl-find name methods :test #'equal
@@ -498,11 +676,11 @@ Its parameters are `unknown' if the server does not describe it."
                  `(metadata (category . duet-rpc-method)
                             (annotation-function . ,annotate))
                (complete-with-action action names string predicate)))
-           nil (and methods 'confirm) nil 'duet-rpc-method-history)))
+           nil (and methods 'confirm) initial 'duet-rpc-method-history)))
     (when (equal name "")
       (user-error "No method given"))
     (or (funcall find name)
-        (list :name name :params 'unknown))))
+        (list :name name :params 'unknown :role (duet-rpc--role-of name)))))
 
 (defun duet-rpc--read-params (description)
   "Ask for the parameters in DESCRIPTION; return them as a plist."
@@ -526,7 +704,7 @@ Its parameters are `unknown' if the server does not describe it."
               (let* ((text-p (equal (duet-rpc--type (plist-get param :schema)) "string"))
                      (value (duet-rpc--read-param
                              param (and text-p (not offered)
-                                        (not (derived-mode-p 'duet-rpc-methods-mode))))))
+                                        (not (derived-mode-p 'tabulated-list-mode))))))
                 (when text-p (setq offered t))
                 (unless (eq value 'omit)
                   (setq plist `(,@plist ,(duet-rpc--key (plist-get param :name))
@@ -678,6 +856,8 @@ anything else is sent as it is.
 `insert', `replace' (the text that was sent), `buffer', or a function
 that takes it.
 
+:gateway t means that METHOD is called through the gateway.
+
     (duet-rpc-define-command my-upcase \"upcase\"
       :params (:text region) :result replace)"
   (declare (indent 2) (doc-string 3) (debug (symbolp stringp &rest sexp)))
@@ -687,7 +867,7 @@ that takes it.
          (params (plist-get args :params))
          (result (or (plist-get args :result) 'message)))
     (cl-loop for (key) on args by #'cddr
-             unless (memq key '(:params :result))
+             unless (memq key '(:params :result :gateway))
              do (error "%s: unknown keyword %S" name key))
     (when (and (eq result 'replace)
                (not (cl-intersection '(region buffer symbol) params)))
@@ -697,11 +877,14 @@ that takes it.
        (interactive)
        (duet-rpc--run-command
         ,method ',params
-        ,(if (memq result '(message insert replace buffer)) `',result result)))))
+        ,(if (memq result '(message insert replace buffer)) `',result result)
+        ',(and (plist-get args :gateway) 'gateway)))))
 
-(defun duet-rpc--run-command (method params how)
-  "Call METHOD with PARAMS and HOW of `duet-rpc-define-command'."
+(defun duet-rpc--run-command (method params how role)
+  "Call METHOD with PARAMS and HOW of `duet-rpc-define-command'.
+ROLE is that of the server to call."
   (duet-rpc--for-person
+    (duet-rpc--live-server role)
     (let* ((bounds nil)
            (sent
             (cl-loop
@@ -722,7 +905,7 @@ that takes it.
                           ((eq source 'prompt) (duet-rpc--prompt-for method key))
                           (t source))
              unless (eq value 'omit) append (list key value))))
-      (duet-rpc--call-and-use method sent how (and (eq how 'replace) bounds)))))
+      (duet-rpc--call-and-use method sent how (and (eq how 'replace) bounds) role))))
 
 (defun duet-rpc--prompt-for (method key)
   "Ask for the parameter KEY of METHOD."
@@ -735,7 +918,8 @@ that takes it.
 ;;;###autoload
 (defun duet-rpc-generate-wrappers (file prefix)
   "Write to FILE a function for each method that the server describes.
-Their names begin with PREFIX.  Load the file with `require'."
+If the gateway runs, write one for each tool behind it too.  Their names
+begin with PREFIX.  Load the file with `require'."
   (interactive
    (list (read-file-name (format-prompt "Write functions to" "duet-methods.el")
                          nil (expand-file-name "duet-methods.el"))
@@ -798,13 +982,13 @@ Their names begin with PREFIX.  Load the file with `require'."
                             (format "(and %s %s)" (funcall argument param)
                                     (funcall pair param))))
                         params)))
-    (format "(defun %s (%s)\n  %s\n  (duet-rpc-request %S%s))\n"
+    (format "(defun %s (%s)\n  %s\n  (%s\n   %S%s))\n"
             name arguments
             (duet-rpc--wrapper-doc description argument)
+            (if (plist-get description :role) 'duet-rpc-gateway-request 'duet-rpc-request)
             (plist-get description :name)
             (if pairs
-                (format "\n                    (append %s)"
-                        (string-join pairs "\n                            "))
+                (format "\n   (append %s)" (string-join pairs "\n           "))
               ""))))
 
 (defun duet-rpc--argument-names (params)
@@ -883,6 +1067,7 @@ ARGUMENT returns the name of a parameter's argument."
 ;;;###autoload
 (defun duet-rpc-list-methods ()
   "List the methods of this buffer's host.
+If the gateway runs, its methods and the tools behind it stand there too.
 In the list, \\<duet-rpc-methods-mode-map>\\[duet-rpc-methods-call] calls \
 a method, \\[duet-rpc-methods-describe] describes it and
 \\[duet-rpc-methods-find-source] goes to its Python source."
@@ -904,7 +1089,8 @@ a method, \\[duet-rpc-methods-describe] describes it and
   "Call the method in this line."
   (interactive nil duet-rpc-methods-mode)
   (let ((method (duet-rpc--method-at-point)))
-    (duet-rpc-call (plist-get method :name) (duet-rpc--read-params method))))
+    (duet-rpc-call (plist-get method :name) (duet-rpc--read-params method)
+                   nil (plist-get method :role))))
 
 (defun duet-rpc-methods-describe ()
   "Describe the method in this line."
@@ -920,7 +1106,8 @@ a method, \\[duet-rpc-methods-describe] describes it and
 (defun duet-rpc-describe-method (name)
   "Describe the method NAME."
   (interactive (list (duet-rpc--for-person
-                       (plist-get (duet-rpc--read-method "Describe: ") :name))))
+                       (plist-get (duet-rpc--read-method "Describe: " (duet-rpc--methods))
+                                  :name))))
   (duet-rpc--describe (or (duet-rpc--for-person (duet-rpc--find-description name))
                           (user-error "The server does not describe %s" name))))
 
@@ -973,20 +1160,249 @@ a method, \\[duet-rpc-methods-describe] describes it and
     (forward-line (1- (plist-get source :line)))))
 
 ;;;###autoload
-(defun duet-rpc-show-log ()
-  "Show what the daemon of this buffer's host has logged."
-  (interactive)
-  (pop-to-buffer (duet-rpc--log-buffer (duet-rpc--server)))
+(defun duet-rpc-show-log (&optional role)
+  "Show what the daemon of this buffer's host has logged.
+With a prefix argument, or if ROLE is `gateway', show the gateway's log."
+  (interactive (list (and current-prefix-arg 'gateway)))
+  (pop-to-buffer (duet-rpc--log-buffer (duet-rpc--server role)))
   (goto-char (point-max)))
 
 ;;;###autoload
-(defun duet-rpc-set-log-level (level)
-  "Have the daemon log from LEVEL on: debug, info, warn or error."
+(defun duet-rpc-set-log-level (level &optional role)
+  "Have the daemon log from LEVEL on: debug, info, warn or error.
+With a prefix argument, or if ROLE is `gateway', have the gateway do it."
   (interactive (list (completing-read "Log level: " '("debug" "info" "warn" "error")
-                                      nil t)))
+                                      nil t)
+                     (and current-prefix-arg 'gateway)))
   (duet-rpc--for-person
-    (duet-rpc-request "setLogLevel" (list :level level)))
-  (message "duet-rpc logs from %s on; M-x duet-rpc-show-log shows it" level))
+    (let ((server (duet-rpc--live-server role)))
+      (duet-rpc--request server "setLogLevel" (list :level level))
+      (message "%s logs from %s on; %s shows it" (duet-rpc--server-name server)
+               level (duet-rpc--keys server 'duet-rpc-show-log)))))
+
+
+;;; Backends
+
+(defvar duet-rpc-backends-mode-map
+  (let ((map (make-sparse-keymap)))
+    (define-key map (kbd "RET") #'duet-rpc-backends-call)
+    (define-key map "c" #'duet-rpc-backends-call)
+    (define-key map "r" #'duet-rpc-backends-restart)
+    (define-key map "k" #'duet-rpc-backends-stop)
+    (define-key map "s" #'duet-rpc-backends-stop)
+    (define-key map "l" #'duet-rpc-backends-log)
+    (define-key map "L" #'duet-rpc-backends-gateway-log)
+    map)
+  "The keys in the list of backends.")
+
+(defvar-local duet-rpc--backends nil
+  "What the gateway has said of the backends in this list, by name.
+Each is a plist as in gateway/status, with `:since' for `:uptime'.")
+
+(defvar-local duet-rpc--asking nil
+  "Non-nil while this list waits for gateway/status; `again' to ask again.")
+
+(define-derived-mode duet-rpc-backends-mode tabulated-list-mode "duet-rpc backends"
+  "A list of the servers behind the gateway.
+
+\\{duet-rpc-backends-mode-map}"
+  (cl-flet ((by (key)
+              (lambda (one other)
+                (cl-flet ((value (entry)
+                            (let ((status (cdr (assoc (car entry) duet-rpc--backends))))
+                              (or (plist-get status key) 0))))
+                  (< (value one) (value other))))))
+    (setq tabulated-list-format
+          `[("Backend" 14 t)
+            ("State" 8 t)
+            ("PID" 7 ,(by :pid) :right-align t)
+            ("Pending" 7 ,(by :pending) :right-align t)
+            ("Restarts" 8 ,(by :restarts) :right-align t)
+            ("Up" 9 ,(by :uptime) :right-align t)
+            ("Speaks" 19 t)
+            ("Why" 0 t)]
+          tabulated-list-padding 1
+          mode-line-process
+          '(:eval (format ":%s" (duet-rpc--server-state (duet-rpc--server 'gateway))))))
+  (tabulated-list-init-header)
+  (add-hook 'tabulated-list-revert-hook #'duet-rpc--ask-backends nil t)
+  (add-hook 'window-buffer-change-functions
+            (lambda (_) (duet-rpc--refresh-backends (duet-rpc--server 'gateway))) nil t))
+
+;;;###autoload
+(defun duet-rpc-backends ()
+  "List the servers behind the gateway of this buffer's host.
+Start the gateway if need be.  The list is brought up to date whenever
+the state of a server changes, and by \\<duet-rpc-backends-mode-map>\\[revert-buffer].  In it,
+\\[duet-rpc-backends-call] calls a tool or a method, \\[duet-rpc-backends-restart] restarts \
+a server, \\[duet-rpc-backends-stop] stops it,
+\\[duet-rpc-backends-log] shows what it wrote to stderr, and \
+\\[duet-rpc-backends-gateway-log] shows the gateway's log."
+  (interactive)
+  (let* ((directory default-directory)
+         (server (duet-rpc--server 'gateway))
+         (buffer (get-buffer-create (duet-rpc--backends-name server))))
+    (with-current-buffer buffer
+      (unless (derived-mode-p 'duet-rpc-backends-mode)
+        (duet-rpc-backends-mode))
+      (setq default-directory directory)
+      (revert-buffer))
+    (pop-to-buffer buffer)
+    (unless duet-rpc--backends
+      (message "There are no backends; name them in ~/.config/duet-rpc/config.toml, \
+each as [backends.NAME] with its command, then C-u M-x duet-rpc-restart"))))
+
+(defun duet-rpc--backends-name (server)
+  "Return the name of the buffer that lists the backends of SERVER."
+  (format "*duet-rpc backends%s*"
+          (if (equal (duet-rpc--server-host server) "")
+              ""
+            (concat " " (duet-rpc--server-host server)))))
+
+(defun duet-rpc--ask-backends ()
+  "Ask the gateway for its backends and put them in this list."
+  (duet-rpc--take-backends
+   (duet-rpc--for-person (duet-rpc-gateway-request "gateway/status"))))
+
+(defun duet-rpc--take-backends (status)
+  "Put what is in STATUS, the result of gateway/status, in this list."
+  (setq duet-rpc--backends
+        (mapcar (lambda (each)
+                  `(,(plist-get each :name)
+                    :since ,(- (float-time) (or (plist-get each :uptime) 0))
+                    ,@each))
+                (plist-get status :backends)))
+  (duet-rpc--enter-backends))
+
+(defun duet-rpc--enter-backends ()
+  "Make the entries of this list."
+  (setq tabulated-list-entries
+        (mapcar
+         (lambda (each)
+           (let* ((status (cdr each))
+                  (state (plist-get status :state))
+                  (pid (plist-get status :pid)))
+             (list (car each)
+                   (vector (car each)
+                           (propertize state 'face
+                                       (pcase state
+                                         ("ready" 'success)
+                                         ((or "failed" "backoff" "gone") 'error)
+                                         ("stopped" 'shadow)
+                                         (_ 'warning)))
+                           (if pid (number-to-string pid) "")
+                           (number-to-string (plist-get status :pending))
+                           (number-to-string (plist-get status :restarts))
+                           (if pid
+                               (format-seconds "%dd %hh %mm %z%ss"
+                                               (- (float-time) (plist-get status :since)))
+                             "")
+                           (format "%s, %s" (plist-get status :dialect)
+                                   (plist-get status :framing))
+                           (or (plist-get status :reason) "")))))
+         duet-rpc--backends)))
+
+(defun duet-rpc--print-backends ()
+  "Show the entries of this list."
+  ;; Where it is shown, its point is the window's.
+  (if-let ((window (get-buffer-window nil t)))
+      (with-selected-window window (tabulated-list-print t t))
+    (tabulated-list-print t t)))
+
+(defun duet-rpc--refresh-backends (server)
+  "Bring the list of SERVER's backends up to date, if it is on the screen.
+One question at a time: news that come meanwhile bring about another."
+  (let ((buffer (get-buffer (duet-rpc--backends-name server))))
+    (when (and buffer (get-buffer-window buffer t) (duet-rpc--alive-p server))
+      (with-current-buffer buffer
+        (if duet-rpc--asking
+            (setq duet-rpc--asking 'again)
+          (let ((done (lambda (&optional status)
+                        (let ((again (eq duet-rpc--asking 'again)))
+                          (setq duet-rpc--asking nil)
+                          (when (plist-get status :backends)
+                            (duet-rpc--take-backends status)
+                            (duet-rpc--print-backends))
+                          (when again (duet-rpc--refresh-backends server))))))
+            (setq duet-rpc--asking t)
+            (duet-rpc--async-request server "gateway/status" nil :success-fn done
+                                     :error-fn done :timeout-fn done)))))))
+
+(defun duet-rpc--gateway-changed (server)
+  "Have the list of backends follow the new state of SERVER, a gateway."
+  (pcase (duet-rpc--server-state server)
+    ('ready (duet-rpc--refresh-backends server))
+    ((or 'stopped 'waiting 'failed)
+     (when-let ((buffer (get-buffer (duet-rpc--backends-name server))))
+       (with-current-buffer buffer
+         (dolist (each duet-rpc--backends)
+           (setcdr each `(:state "gone" :pid nil :pending 0 ,@(cdr each))))
+         (duet-rpc--enter-backends)
+         (duet-rpc--print-backends))))))
+
+(defun duet-rpc--backend-at-point ()
+  "Return the name of the backend in this line."
+  (or (tabulated-list-get-id) (user-error "There is no backend in this line")))
+
+(defun duet-rpc-backends-call ()
+  "Call a tool or a method of the backend in this line."
+  (interactive nil duet-rpc-backends-mode)
+  (duet-rpc--for-person
+    (let* ((name (duet-rpc--backend-at-point))
+           (tools (cl-remove-if-not
+                   (lambda (each)
+                     (string-prefix-p (concat name "__") (plist-get each :name)))
+                   (duet-rpc--gateway-methods)))
+           (method (duet-rpc--read-method "Call: " tools
+                                          (concat name (if tools "__" "/")))))
+      (duet-rpc-call (plist-get method :name) (duet-rpc--read-params method)
+                     nil 'gateway))))
+
+(defun duet-rpc-backends-restart ()
+  "End the backend in this line and start it again."
+  (interactive nil duet-rpc-backends-mode)
+  (duet-rpc--tell-backend "gateway/restart" "%s is starting anew"))
+
+(defun duet-rpc-backends-stop ()
+  "End the backend in this line, until the next call to it."
+  (interactive nil duet-rpc-backends-mode)
+  (duet-rpc--tell-backend "gateway/stop" "%s is stopped; the next call starts it"))
+
+(defun duet-rpc--tell-backend (method done)
+  "Call METHOD of the gateway for the backend in this line; then say DONE."
+  (let ((name (duet-rpc--backend-at-point)))
+    (duet-rpc--for-person
+      (duet-rpc-gateway-request method (list :backend name)))
+    (message done name)))
+
+(defun duet-rpc-backends-log ()
+  "Show the last lines that the backend in this line wrote to stderr."
+  (interactive nil duet-rpc-backends-mode)
+  (duet-rpc--show-stderr (duet-rpc--backend-at-point)))
+
+(defun duet-rpc--show-stderr (name)
+  "Show the last lines that the backend NAME wrote to stderr."
+  (let ((lines (plist-get (duet-rpc--for-person
+                            (duet-rpc-gateway-request "gateway/log" (list :backend name)))
+                          :lines))
+        (directory default-directory))
+    (pop-to-buffer (format "*duet-rpc stderr of %s*" name))
+    (special-mode)
+    (setq default-directory directory)
+    (setq-local revert-buffer-function (lambda (&rest _) (duet-rpc--show-stderr name)))
+    (let ((inhibit-read-only t))
+      (erase-buffer)
+      (insert (if (seq-empty-p lines)
+                  (format "%s has written nothing to stderr.\n" name)
+                (mapconcat (lambda (line) (concat line "\n")) lines ""))))))
+
+(defun duet-rpc-backends-gateway-log ()
+  "Show what the gateway has logged; all backends' stderr is in it."
+  (interactive nil duet-rpc-backends-mode)
+  (duet-rpc-show-log 'gateway))
+
+
+;;; The mode line and the menu
 
 (defun duet-rpc--state-changed ()
   "Have the mode lines show the state anew."
@@ -994,26 +1410,37 @@ a method, \\[duet-rpc-methods-describe] describes it and
     (force-mode-line-update t)))
 
 (defun duet-rpc--mode-line ()
-  "Return the state of this buffer's daemon, for the mode line."
-  (when-let ((server (gethash (or (file-remote-p default-directory) "")
-                              duet-rpc--servers)))
+  "Return the state of this buffer's servers, for the mode line."
+  (let* ((host (or (file-remote-p default-directory) ""))
+         (daemon (duet-rpc--mode-line-state host nil))
+         (gateway (duet-rpc--mode-line-state host 'gateway)))
+    (when (or daemon gateway)
+      `(" duet"
+        ,@(and daemon (list ":" daemon))
+        ;; That it is ready is no news.
+        ,@(and gateway (if (equal gateway "ready") '("+gw") (list "+gw:" gateway)))))))
+
+(defun duet-rpc--mode-line-state (host role)
+  "Return the state of HOST's server in ROLE, or nil if it is stopped."
+  (when-let ((server (gethash (cons host role) duet-rpc--servers)))
     (let* ((state (duet-rpc--server-state server))
            (busy (hash-table-count (duet-rpc--server-calls server)))
            (text (if (and (eq state 'ready) (> busy 0))
                      (format "busy %d" busy)
                    (symbol-name state))))
       (unless (eq state 'stopped)
-        (list " duet:"
-              (propertize text
-                          'face (and (memq state '(failed waiting)) 'error)
-                          'help-echo (or (duet-rpc--server-why server)
-                                         "The state of the duet-rpc daemon")))))))
+        (propertize text
+                    'face (and (memq state '(failed waiting)) 'error)
+                    'help-echo (or (duet-rpc--server-why server)
+                                   (format "The state of the %s"
+                                           (or role 'daemon))))))))
 
 ;;;###autoload
 (define-minor-mode duet-rpc-mode-line-mode
   "Show the state of the daemon in the mode line.
 It is starting, ready, busy with a number of calls, stopping, waiting
-for a restart, or failed."
+for a restart, or failed.  If the gateway runs, +gw follows, with its
+state unless that is ready."
   :global t
   (setq mode-line-misc-info
         (remove '(:eval (duet-rpc--mode-line)) mode-line-misc-info))
@@ -1043,6 +1470,9 @@ for a restart, or failed."
         ("r" "restart" duet-rpc-restart)
         ("q" "stop" duet-rpc-stop)
         ("i" "status" duet-rpc-status)]
+       ["Other servers"
+        ("g" "start gateway" duet-rpc-gateway)
+        ("b" "backends" duet-rpc-backends)]
        ["Trouble"
         ("o" "show log" duet-rpc-show-log)
         ("v" "set log level" duet-rpc-set-log-level)
@@ -1069,7 +1499,8 @@ What takes time is filled in when it is known."
         (erase-buffer)
         (insert "duet-rpc doctor, " (format-time-string "%F %T") "\n\n")
         (dolist (label '("Emacs" "jsonrpc.el" "duet-rpc.el" "Program" "Python" "Host"
-                         "Daemon" "Ping" "Methods" "Options" "Config" "Last stderr"))
+                         "Daemon" "Ping" "Methods" "Gateway" "Options" "Config"
+                         "Last stderr"))
           (insert (format "%-12s ...\n" label)))
         (goto-char (point-min)))
       (duet-rpc--fill "Emacs" "%s on %s" emacs-version system-configuration)
@@ -1080,6 +1511,7 @@ What takes time is filled in when it is known."
       (duet-rpc--fill "Host" "%s" (if (equal host "") "this machine" host))
       (duet-rpc--fill "Options" "%s" (duet-rpc--changed-options))
       (duet-rpc--examine-program)
+      (duet-rpc--examine-gateway (duet-rpc--server 'gateway))
       (condition-case err
           (progn
             ;; Reaching another host may take long or ask for a password.
@@ -1200,6 +1632,32 @@ One thing after the other, so that nothing is measured but itself."
                     (duet-rpc--server-state server)
                     (hash-table-count (duet-rpc--server-calls server)))))
 
+(defun duet-rpc--examine-gateway (server)
+  "Find out how SERVER, the gateway, is, without starting it."
+  (let ((fail (lambda (&optional err)
+                (duet-rpc--fill "Gateway" "%s: %s" (duet-rpc--server-state server)
+                                (or (plist-get err :message) "no answer")))))
+    (if (not (duet-rpc--alive-p server))
+        (duet-rpc--fill "Gateway" "%s: %s" (duet-rpc--server-state server)
+                        (or (duet-rpc--server-why server)
+                            "not running; M-x duet-rpc-gateway starts it"))
+      (duet-rpc--async-request
+       server "gateway/status" nil :timeout (min 10 duet-rpc-timeout)
+       :error-fn fail :timeout-fn fail
+       :success-fn
+       (lambda (status)
+         (duet-rpc--fill
+          "Gateway" "%s, process %s, up %d s, %d backends%s"
+          (duet-rpc--server-state server)
+          (process-id (duet-rpc--server-process server))
+          (- (float-time) (duet-rpc--server-born server))
+          (length (plist-get status :backends))
+          (mapconcat (lambda (each)
+                       (string-join (list "\n" (plist-get each :name) ": "
+                                          (plist-get each :state) " "
+                                          (plist-get each :reason))))
+                     (plist-get status :backends) "")))))))
+
 (defun duet-rpc--in-buffer (buffer function &rest args)
   "Call FUNCTION with ARGS in BUFFER, unless that is dead."
   (when (buffer-live-p buffer)
@@ -1233,22 +1691,39 @@ One thing after the other, so that nothing is measured but itself."
 (defclass duet-rpc--connection (jsonrpc-process-connection) ()
   :documentation "A jsonrpc.el connection that tells the ids it gives.")
 
+(cl-defstruct (duet-rpc--question (:constructor duet-rpc--make-question)
+                                  (:copier nil))
+  "A request of a backend, and the function that is to answer it."
+  server method params function)
+
 (cl-defmethod jsonrpc-connection-send ((connection duet-rpc--connection)
                                        &rest args)
   "Send ARGS over CONNECTION; note the id, and leave out nil params.
-Without this, jsonrpc.el would send them as null."
-  ;; A notification that a timer sends amid a request has none.
-  (when (plist-get args :id)
-    (setq duet-rpc--sent-id (plist-get args :id)))
-  (apply #'cl-call-next-method connection
-         (if (plist-get args :params)
-             args
-           (cl-loop for (key value) on args by #'cddr
-                    unless (eq key :params) append (list key value)))))
+Without this, jsonrpc.el would send them as null.  If ARGS are a reply
+with a question for its result, answer that later instead."
+  (let ((id (plist-get args :id))
+        (result (plist-get args :result)))
+    (if (duet-rpc--question-p result)
+        (duet-rpc--soon (lambda () (duet-rpc--answer connection id result)))
+      ;; A notification that a timer sends amid a request has no id, and
+      ;; the id of a reply is the other side's.
+      (when (and id (not (plist-member args :result)) (not (plist-member args :error)))
+        (setq duet-rpc--sent-id id))
+      (apply #'cl-call-next-method connection
+             (if (plist-get args :params)
+                 args
+               (cl-loop for (key value) on args by #'cddr
+                        unless (eq key :params) append (list key value)))))))
 
 (defun duet-rpc--symbol (method)
   "Return METHOD as the symbol that jsonrpc.el wants."
   (if (stringp method) (intern method) method))
+
+(defun duet-rpc--notify (server method params)
+  "Tell SERVER METHOD with PARAMS, as `duet-rpc-notify' does."
+  (duet-rpc--sending server method
+    (jsonrpc-notify (duet-rpc--server-connection server)
+                    (duet-rpc--symbol method) params)))
 
 (defun duet-rpc--send (server method params &rest slots)
   "Send a request for METHOD with PARAMS to SERVER; return the call.
@@ -1275,7 +1750,7 @@ SLOTS are more slots of the call."
           (setf (duet-rpc--call-id call) duet-rpc--sent-id))
       (unless (duet-rpc--call-id call)
         (duet-rpc--abandon call duet-rpc--sent-id)))
-    (duet-rpc--state-changed)
+    (duet-rpc--calls-changed call)
     call))
 
 (defun duet-rpc--async-request (server method params &rest slots)
@@ -1300,7 +1775,7 @@ else, so the server still gets the whole request."
 (defun duet-rpc--cannot-send (server method err)
   "Signal that METHOD was not sent to SERVER because of ERR."
   (unless (duet-rpc--alive-p server)
-    (setq err (list 'error (or (duet-rpc--server-why server) "the daemon has ended"))))
+    (setq err (list 'error (or (duet-rpc--server-why server) "the server has ended"))))
   (signal 'duet-rpc-error
           (list (format "%s: cannot be sent: %s" method (error-message-string err)))))
 
@@ -1360,8 +1835,18 @@ TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
          (duet-rpc--call-back
           call (or (duet-rpc--call-timeout-fn call)
                    (lambda () (message "duet-rpc: %s" text)))))))
-    (duet-rpc--state-changed)
+    (duet-rpc--calls-changed call)
     t))
+
+(defun duet-rpc--calls-changed (call)
+  "Have all see that CALL has begun or ended."
+  (let ((server (duet-rpc--call-server call)))
+    (duet-rpc--state-changed)
+    ;; The list of backends shows what is pending, but not its own question.
+    (when (and (duet-rpc--server-role server)
+               (not (equal (duet-rpc--call-method call) "gateway/status"))
+               (< (hash-table-count (duet-rpc--server-calls server)) 2))
+      (duet-rpc--soon (lambda () (duet-rpc--refresh-backends server))))))
 
 (defun duet-rpc--call-back (call function &rest args)
   "Have FUNCTION called with ARGS in the buffer of CALL, soon.
@@ -1450,13 +1935,75 @@ One timer for them all: thousands would slow Emacs down."
 
 (defun duet-rpc--notified (server method params)
   "Take the notification METHOD with PARAMS from SERVER."
-  (when (eq method '$/progress)
-    (when-let ((call (gethash (plist-get params :token)
-                              (duet-rpc--server-calls server))))
-      (duet-rpc--set-deadline call)
-      (when (duet-rpc--call-progress-fn call)
-        (duet-rpc--call-back call (duet-rpc--call-progress-fn call)
-                             (plist-get params :value))))))
+  (if (eq method '$/progress)
+      (when-let ((call (gethash (plist-get params :token)
+                                (duet-rpc--server-calls server))))
+        (duet-rpc--set-deadline call)
+        (when (duet-rpc--call-progress-fn call)
+          (duet-rpc--call-back call (duet-rpc--call-progress-fn call)
+                               (plist-get params :value))))
+    (when (eq method 'gateway/stateChanged)
+      (duet-rpc--soon (lambda () (duet-rpc--refresh-backends server))))
+    (when-let ((function (duet-rpc--handler server method)))
+      (duet-rpc--soon
+       (lambda ()
+         (condition-case-unless-debug err
+             (duet-rpc--handle server function params)
+           (error (duet-rpc--handler-failed method err))))))))
+
+(defun duet-rpc--handler (server method)
+  "Return the function that handles METHOD from SERVER, or nil."
+  (and (duet-rpc--server-role server)
+       (gethash (symbol-name method) duet-rpc--handlers)))
+
+(defun duet-rpc--handle (server function params)
+  "Call FUNCTION with PARAMS, which came from SERVER."
+  (with-temp-buffer
+    (setq default-directory (concat (duet-rpc--server-host server) "/"))
+    (with-local-quit (funcall function params))))
+
+(defun duet-rpc--handler-failed (method err)
+  "Tell a person of ERR in the function that handles METHOD."
+  (message "duet-rpc: the function that handles %s failed: %s"
+           method (error-message-string err)))
+
+(defun duet-rpc--requested (server method params)
+  "Take the request METHOD with PARAMS from SERVER.
+It is answered later, because this may be a process filter, in which a
+function could ask nobody."
+  (if-let ((function (duet-rpc--handler server method)))
+      (duet-rpc--make-question :server server :method method :params params
+                               :function function)
+    (jsonrpc-error :code -32601
+                   :message (format "Method not found: %s" method))))
+
+(defun duet-rpc--answer (connection id question)
+  "Answer QUESTION, which came over CONNECTION as ID, whatever happens."
+  (let* ((method (duet-rpc--question-method question))
+         (function (duet-rpc--question-function question))
+         (refuse (lambda (code text) `(:error (:code ,code :message ,text))))
+         ;; If a person quits.
+         (reply (funcall refuse -32800 "Request cancelled")))
+    (condition-case err
+        (duet-rpc--handle (duet-rpc--question-server question)
+                          (lambda (params)
+                            (setq reply (list :result (funcall function params))))
+                          (duet-rpc--question-params question))
+      (jsonrpc-error
+       (setq reply (funcall refuse (or (alist-get 'jsonrpc-error-code (cddr err)) -32603)
+                            (or (alist-get 'jsonrpc-error-message (cddr err))
+                                (format "%s" (cadr err))))))
+      (error
+       (duet-rpc--handler-failed method err)
+       (setq reply (funcall refuse -32603 (error-message-string err)))))
+    (condition-case err
+        (apply #'jsonrpc-connection-send connection :id id reply)
+      ;; What it returned is no JSON; or the gateway has gone.
+      (error
+       (duet-rpc--handler-failed method err)
+       (ignore-errors
+         (apply #'jsonrpc-connection-send connection :id id
+                (funcall refuse -32603 (error-message-string err))))))))
 
 
 ;;; The life of a daemon
@@ -1467,19 +2014,25 @@ One timer for them all: thousands would slow Emacs down."
 (defconst duet-rpc--short-lives 5
   "After so many short lives in a row a daemon is not started again.")
 
-(defun duet-rpc--server ()
-  "Return the server of the current buffer's host, running or not."
-  (let ((host (substring-no-properties (or (file-remote-p default-directory) ""))))
-    (or (gethash host duet-rpc--servers)
-        (puthash host
+(defun duet-rpc--server (&optional role)
+  "Return the server in ROLE of the current buffer's host, running or not."
+  (let* ((host (substring-no-properties (or (file-remote-p default-directory) "")))
+         (key (cons host role)))
+    (or (gethash key duet-rpc--servers)
+        (puthash key
                  (duet-rpc--make-server
-                  :host host
-                  :name (if (equal host "") "duet-rpc" (concat "duet-rpc " host)))
+                  :host host :role role
+                  :name (concat "duet-rpc" (and role (format " %s" role))
+                                (unless (equal host "") (concat " " host))))
                  duet-rpc--servers))))
 
-(defun duet-rpc--live-server ()
-  "Return the server of the current buffer's host, started if need be."
-  (let ((server (duet-rpc--server)))
+(defun duet-rpc--keys (server command)
+  "Return what a person types for COMMAND to act on SERVER."
+  (format (if (duet-rpc--server-role server) "C-u M-x %s" "M-x %s") command))
+
+(defun duet-rpc--live-server (&optional role)
+  "Return the server in ROLE of the current buffer's host, started if need be."
+  (let ((server (duet-rpc--server role)))
     (unless (duet-rpc--alive-p server)
       (if (eq (duet-rpc--server-state server) 'failed)
           (signal 'duet-rpc-error (list (duet-rpc--server-why server)))
@@ -1503,6 +2056,8 @@ One timer for them all: thousands would slow Emacs down."
 (defun duet-rpc--set-state (server state)
   "Set SERVER's state to STATE, for all to see."
   (setf (duet-rpc--server-state server) state)
+  (when (duet-rpc--server-role server)
+    (duet-rpc--gateway-changed server))
   (duet-rpc--state-changed))
 
 (defun duet-rpc--cancel-timer (server)
@@ -1580,10 +2135,8 @@ One timer for them all: thousands would slow Emacs down."
                      (lambda (_ method params)
                        (duet-rpc--notified server method params))
                      :request-dispatcher
-                     (lambda (_ method _params)
-                       (jsonrpc-error
-                        :code -32601
-                        :message (format "Method not found: %s" method)))
+                     (lambda (_ method params)
+                       (duet-rpc--requested server method params))
                      (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config)
                          `(:events-buffer-config
                            (:size ,duet-rpc-events-size :format full))
@@ -1625,15 +2178,16 @@ Any JSON-RPC server will do, but a duet-rpc must fit this library."
 M-x duet-rpc-doctor shows where each of them lies"))
         (if (not (equal protocol "2.0"))
             (duet-rpc--give-up
-             server (format "The daemon speaks protocol %s, duet-rpc.el %s \
-speaks 2.0.  %s" protocol duet-rpc--version remedy))
+             server (format "%s speaks protocol %s, duet-rpc.el %s \
+speaks 2.0.  %s" (duet-rpc--server-name server) protocol duet-rpc--version remedy))
           (unless (equal (duet-rpc--minor version)
                          (duet-rpc--minor duet-rpc--version))
             (duet-rpc--soon
              (lambda ()
                (display-warning
-                'duet-rpc (format "The daemon is version %s, duet-rpc.el is %s.  %s"
-                                  version duet-rpc--version remedy))))))))))
+                'duet-rpc (format "%s is version %s, duet-rpc.el is %s.  %s"
+                                  (duet-rpc--server-name server) version
+                                  duet-rpc--version remedy))))))))))
 
 (defun duet-rpc--ours-p (server)
   "Return non-nil if SERVER is known to be a duet-rpc."
@@ -1695,8 +2249,8 @@ speaks 2.0.  %s" protocol duet-rpc--version remedy))
          (tail (duet-rpc--log-tail server 5))
          (words (if (equal tail "")
                     ""
-                  (format ".  Its last words (M-x duet-rpc-show-log has more):\n%s"
-                          tail))))
+                  (format ".  Its last words (%s has more):\n%s"
+                          (duet-rpc--keys server 'duet-rpc-show-log) tail))))
     (duet-rpc--log server "%s" how)
     (cond
      ((eq (duet-rpc--server-state server) 'failed)
@@ -1724,7 +2278,7 @@ HOW says how it died, WORDS what it said last."
           (cond
            ((>= deaths duet-rpc--short-lives)
             (format "%s %s, %d times in a row, and is not started again; \
-once it is mended, M-x duet-rpc-restart%s" name how deaths words))
+once it is mended, %s%s" name how deaths (duet-rpc--keys server 'duet-rpc-restart) words))
            ;; A timer must not ask for a password.
            ((not (equal (duet-rpc--server-host server) ""))
             (format "%s %s; the next call starts it again%s" name how words))
@@ -1937,13 +2491,20 @@ A FILE without a directory is looked for on the path."
 or set `duet-rpc-program'")))))
 
 (defun duet-rpc--command (server)
-  "Return the command line of SERVER's daemon."
-  (let ((command
-         (if (consp duet-rpc-program)
-             duet-rpc-program
-           (let ((program (duet-rpc--find-program server)))
-             `(,@(and (duet-rpc--python-p program) (list duet-rpc-python))
-               ,program ,@duet-rpc-arguments)))))
+  "Return the command line of SERVER."
+  (let* ((gateway (duet-rpc--server-role server))
+         (whole (if gateway duet-rpc-gateway-command duet-rpc-program))
+         (command
+          (cond
+           ((consp whole) whole)
+           ((consp duet-rpc-program)
+            (signal 'duet-rpc-error
+                    '("`duet-rpc-program' is the whole command of the daemon; \
+set `duet-rpc-gateway-command' to that of the gateway")))
+           (t (let ((program (duet-rpc--find-program server)))
+                `(,@(and (duet-rpc--python-p program) (list duet-rpc-python))
+                  ,program
+                  ,@(if gateway '("gateway") duet-rpc-arguments)))))))
     (if (equal (duet-rpc--server-host server) "")
         command
       ;; Emacs 28.2 hangs on a terminal that is not raw.

@@ -87,6 +87,11 @@ def progress(request: Any) -> None:
     reply(request, tokens)
 
 
+def progress_too_late(request: Any) -> None:
+    reply(request, None)
+    note("$/progress", {"token": request["params"]["_meta"]["progressToken"], "value": 1})
+
+
 def ask(request: Any) -> None:
     params = request["params"]
     asked[json.dumps(params["id"])] = request
@@ -143,6 +148,9 @@ def twice(request: Any) -> None:
 
 def list_tools(request: Any) -> None:
     time.sleep(float(HABITS.get("slow-tools", "0")))
+    if "ask-first" in HABITS:
+        send({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {}})
+        note("notifications/message", {"level": "info", "data": "hello"})
     page = int((request.get("params") or {}).get("cursor", "0"))
     name = f"tool{page}"
     tool = b'{"inputSchema": {"type":"object","properties":{"x":{"default":1.0}}},"name" :"%b"}'
@@ -174,6 +182,7 @@ METHODS = {
     "twice": twice,
     "ask": ask,
     "progress": progress,
+    "progress-too-late": progress_too_late,
     "flood": flood,
     "grandchild": grandchild,
     "big": lambda request: reply(request, "x" * request["params"][0]),
@@ -186,6 +195,20 @@ METHODS = {
     "tools/list": list_tools,
     "shutdown": lambda request: reply(request, None),
 }
+
+
+def echo(request: Any, body: bytes) -> None:
+    tool = request["params"]["name"] if request["method"] == "tools/call" else None
+    if tool == "seen":
+        reply(request, {"seen": seen})
+    elif tool == "fail":
+        reply(request, {"content": [], "isError": True})
+    elif tool == "tool":
+        error = {"code": -32602, "message": "Unknown tool"}
+        send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+    else:
+        params = body.split(b'"params":', 1)[1][:-1]
+        send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (request["id"], params))
 
 
 def serve() -> None:
@@ -211,8 +234,7 @@ def serve() -> None:
                     file.write("".join(f"{each['method']}\n" for each in seen))
                 os._exit(0)
         elif method in ("echo", "tools/call"):
-            send(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (
-                message["id"], body.split(b'"params":', 1)[1][:-1]))  # fmt: skip
+            echo(message, body)
         elif method in METHODS:
             METHODS[method](message)  # type: ignore[no-untyped-call]
         else:

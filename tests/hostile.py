@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.support import frame, request
+from duet_rpc.protocol.framing import CONTENT_LENGTH, Framing
+from duet_rpc.protocol.messages import Failure, Request, encode_failure, encode_success
+from duet_rpc.protocol.reader import Reader
+from tests.support import frame, load, request
 
 VERSION = '{"jsonrpc":"2.0","id":7,"method":"version"}'
 MIB = 1024 * 1024
@@ -298,3 +301,34 @@ def check(rows: list[Row], replies: list[dict[str, object]]) -> None:
     for (name, wanted), given in zip(expected, got):
         assert wanted == given, name
     assert len(got) == len(expected)
+
+
+def decode(
+    pieces: list[bytes], end: bool = False, framing: Framing = CONTENT_LENGTH
+) -> list[dict[str, object]]:
+    """Read messages as the daemon does; return what it would reply."""
+    reader = Reader(framing)
+    replies: list[dict[str, object]] = []
+
+    def drain() -> None:
+        while True:
+            message = reader.next()
+            if message is None:
+                return
+            if isinstance(message, Failure):
+                replies.append(load(encode_failure(message)))
+            elif isinstance(message, Request) and message.id is not None:
+                replies.append(load(encode_success(message.id, b"0")))
+
+    for piece in pieces:
+        reader.feed(piece)
+        drain()
+    if end:
+        reader.finish()
+        drain()
+    return replies
+
+
+def pieces_of(data: bytes, size: int) -> list[bytes]:
+    """Cut bytes into pieces."""
+    return [data[at : at + size] for at in range(0, len(data), size)]

@@ -31,7 +31,8 @@ def test_no_words_and_help_are_the_same_help() -> None:
     code, out, err = say()
     assert (code, err) == (0, "")
     assert say("--help") == say("-h") == say("rpc", "--help") == (0, out, "")
-    for word in ("rpc", "version", "--log-level", "--no-color", "--version", "--help"):
+    words = "rpc call console doctor config trust untrust version --methods --log-level --no-color"
+    for word in (*words.split(), "--json", "--yes", "--version", "--help"):
         assert re.search(rf"^  (-h, )?{word}\b", out, re.MULTILINE), word
     for variable in ("DUET_RPC_LOG", "DUET_RPC_CONFIG", "NO_COLOR"):
         assert variable in out

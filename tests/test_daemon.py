@@ -440,3 +440,36 @@ def test_what_comes_while_a_method_runs_keeps_its_order() -> None:
         ids = [client.receive()["id"] for _ in range(203)]
     round = [*range(50), "large", *range(50, 100)]
     assert ids == ["slow", *round, *round]
+
+
+def test_a_large_request_is_taken_in_while_a_method_runs() -> None:
+    large = request("large", "version", [["x" * 100] * 80_000])
+    with daemon(WITH_METHODS) as client:
+        client.call("version")
+        client.send(request("slow", "sleep", [3.0]))
+        for at in range(0, len(large), 4096):  # as Emacs does it, which has more to do
+            client.send(large[at : at + 4096])
+            time.sleep(0.0001)
+        assert client.silent_for(0.1)
+        assert [client.receive()["id"] for _ in range(2)] == ["slow", "large"]
+
+
+def test_memory_comes_back_after_large_messages() -> None:
+    text = {"_meta": {"text": "to be\n" * 1_200_000}}
+    records = {"_meta": {"items": [{"a": i, "b": [str(i)], "c": {"d": i}} for i in range(150_000)]}}
+    with daemon() as client:
+        client.call("version")
+        status = Path(f"/proc/{client.process.pid}/status")
+        if not status.exists():
+            pytest.skip("no /proc here")
+        before = resident(status)
+        for params in (text, text, records):
+            assert client.call("version", params)
+        deadline = time.monotonic() + 10
+        while resident(status) > before + 10_000 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert resident(status) <= before + 10_000  # KB
+
+
+def resident(status: Path) -> int:
+    return int(status.read_text().partition("VmRSS:")[2].split()[0])

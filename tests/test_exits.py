@@ -174,6 +174,8 @@ def test_a_signal_at_any_moment_of_the_start_shows_nothing_of_ours(
         allowed = {0, -number} | ({130, 1} if number == SIGINT else set())
         assert process.returncode in allowed
         assert out == b""
+        if b"Failed checking if argv[0]" in log:
+            continue  # Python itself was still looking at the file, and says so in its own way
         assert b"duet" not in log.replace(b"duet-rpc 0", b""), log
 
 

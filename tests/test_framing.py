@@ -12,40 +12,10 @@ from hypothesis import strategies as st
 from duet_rpc.protocol.errors import Fault
 from duet_rpc.protocol.framing import ContentLengthDecoder, encode_content_length
 from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX
-from duet_rpc.protocol.messages import Failure, Request, encode_failure, encode_success
-from duet_rpc.protocol.reader import Reader
-from tests.hostile import AT_END, GOOD, ROWS, VERSION, Row, check
-from tests.support import frame, load
+from tests.hostile import AT_END, GOOD, ROWS, VERSION, Row, check, decode, pieces_of
+from tests.support import frame
 
 SMALL = [row for row in ROWS if len(row.data) < 20_000]
-
-
-def decode(pieces: list[bytes], end: bool = False) -> list[dict[str, object]]:
-    """Read messages as the daemon does; return what it would reply."""
-    reader = Reader()
-    replies: list[dict[str, object]] = []
-
-    def drain() -> None:
-        while True:
-            message = reader.next()
-            if message is None:
-                return
-            if isinstance(message, Failure):
-                replies.append(load(encode_failure(message)))
-            elif isinstance(message, Request) and message.id is not None:
-                replies.append(load(encode_success(message.id, b"0")))
-
-    for piece in pieces:
-        reader.feed(piece)
-        drain()
-    if end:
-        reader.finish()
-        drain()
-    return replies
-
-
-def pieces_of(data: bytes, size: int) -> list[bytes]:
-    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def good(row: Row) -> Row:

@@ -231,7 +231,7 @@ def test_an_answer_that_is_too_large_is_an_error(tmp_path: Path) -> None:
 def test_backends_ask_with_the_same_id_and_each_gets_its_own_answer(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend(), "b": backend(framing="lines")}) as client:
         ask = {"id": 1, "method": "window/show", "params": {"x": 1.0}}
-        client.send(request("a", "a/ask", ask) + request("b", "b/ask", {**ask, "id": "1"}))
+        client.send(request("a", "a/ask", ask) + request("b", "b/ask", ask))
         to_a, to_b = client.note("a/window/show"), client.note("b/window/show")
         assert to_a["params"] == {"x": 1.0}
         assert to_a["id"] != to_b["id"]
@@ -241,7 +241,7 @@ def test_backends_ask_with_the_same_id_and_each_gets_its_own_answer(tmp_path: Pa
         client.send(frame({"jsonrpc": "2.0", "id": to_a["id"], "result": "for a"}))
         replies = client.replies(2)
         assert replies["a"]["result"] == {"jsonrpc": "2.0", "id": 1, "result": "for a"}
-        assert replies["b"]["result"]["id"] == "1"
+        assert replies["b"]["result"]["id"] == 1
         assert replies["b"]["result"]["error"] == {"code": 5, "message": "b"}
         client.send(frame({"jsonrpc": "2.0", "id": to_a["id"], "result": "once more"}))
         assert client.status()["pending"] == 0
@@ -348,6 +348,13 @@ def test_progress_comes_with_the_clients_token(tmp_path: Path, token: object, ki
             expected.insert(0, {"token": "second", "value": value})
         assert notes == expected
         assert client.note("a/$/progress")["params"] == {"token": "my own", "value": 2}
+
+
+def test_progress_that_comes_after_the_answer_is_dropped(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        client.ask("a/progress-too-late", {"_meta": {"progressToken": 1}})
+        client.ask("a/pid")
+        assert not [each for each in client.notes if "progress" in each["method"]]
 
 
 def test_progress_of_the_client_comes_with_the_backends_token(tmp_path: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.gateway import BACKEND, backend, write_config
+from tests.support import PATIENCE
 from tests.terminal import Person, environment, say
 
 
@@ -39,7 +42,7 @@ def test_a_tool_is_called_by_its_name(env: dict[str, str], tmp_path: Path) -> No
 def test_errors_of_backends_are_for_people(env: dict[str, str]) -> None:
     code, out, err = say(["call", "a/die", "code=7"], env)
     assert (code, out) == (1, "")
-    assert "Request failed: backend a ended with exit code 7 (-32803)" in err
+    assert "Request failed: backend a: ended with exit code 7 (-32803)" in err
     assert '"stderr": "last words"' in err
     code, _, err = say(["call", "a/nonsense"], env)
     assert (code, "Method not found (-32601)" in err) == (1, True)
@@ -89,7 +92,7 @@ def test_check_names_what_is_not_well(env: dict[str, str]) -> None:
     assert "ended with exit code 4" in lines[0]
     assert lines[1].strip() == "not today"
     assert "/no/such/program can't be started: No such file or directory" in lines[2]
-    assert "it refused the handshake" in out
+    assert 'it refused the handshake with "no"' in out
     assert any(line.startswith("✓ language-server") for line in lines)
     assert say(["gateway", "--check"], {**env, "LANG": "C", "PYTHONIOENCODING": "ascii"})[0] == 1
 
@@ -122,3 +125,48 @@ def test_at_a_terminal_it_says_what_it_waits_for(env: dict[str, str]) -> None:
         person.see("duet-rpc gateway: waiting for JSON-RPC requests")
         person.type("\x04")
         assert person.leave() == 0
+
+
+def test_a_wrong_name_is_answered_without_starting_every_backend(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    for word, expected in (
+        ("c/x", "  there is no backend c\n  there are: a, b, m\n"),
+        ("mm__x", "  there is no backend mm\n  did you mean m?\n"),
+        ("m", "  m is a backend: call m/METHOD or m__TOOL\n"),
+        ("a/", "  which method of it?\n"),
+        ("gateway/x", "duet-rpc: Method not found: gateway/x (-32601)\n"),
+        ("gateway/stop", "  received:  missing\n  accepted:  a, b, m\n"),
+    ):
+        code, out, err = say(["call", word], env)
+        assert (code, out) == (1, ""), word
+        assert err.endswith(expected), (word, err)
+    assert not [path.name for path in tmp_path.glob("*.pid")]
+    assert say(["call", "a/nonsense"], env)[2].endswith("  backend a has no method nonsense\n")
+    assert [path.name for path in tmp_path.glob("*.pid")] == ["a.pid"]
+
+
+def test_a_tool_that_is_not_there_is_told_from_one_that_failed(env: dict[str, str]) -> None:
+    code, out, err = say(["call", "m__tool"], env)
+    assert (code, out) == (1, "")
+    assert err.endswith("  did you mean m__tool0?\n")
+    assert "the gateway is leaving" not in err
+    code, out, err = say(["call", "m__fail"], env)
+    assert (code, json.loads(out)["isError"]) == (1, True)
+    assert err == "duet-rpc: the tool says that it failed\n"
+    assert say(["call", "m/tools/call", "name=fail"], env)[0] == 1
+    assert say(["call", "a/echo", "isError=true"], env)[0] == 0
+
+
+def test_check_says_what_may_be_wrong_with_one_that_does_not_answer(env: dict[str, str]) -> None:
+    mute = {"command": ["sh", "-c", "echo Password: >&2; read name; sleep 60"], "dialect": "mcp"}
+    write_config(Path(env["DUET_RPC_CONFIG"]), {"mute": mute})
+    code = "from duet_rpc import cli; from duet_rpc.terminal import check; check.PATIENCE = 1.5;"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code} cli.main()", "gateway", "--check"],
+        env=env, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "")
+    first, second = done.stdout.splitlines()
+    assert first.endswith("within 1.5 s; is it a server, of dialect mcp and framing lines?")
+    assert second.strip() == "Password:"

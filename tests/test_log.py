@@ -348,7 +348,7 @@ def test_a_method_that_uses_loguru_itself_logs_to_the_same_place() -> None:
     # The sinks are shared; lines that are not ours keep their own message.
     script = (
         "from duet_rpc.log import Log\n"
-        "log = Log('info'); log.info('ours'); log.settle()\n"
+        "log = Log('info'); log.share(); log.info('ours')\n"
         "from loguru import logger\n"
         "logger.info('theirs {}', '{x} <red>')\n"
         "log.close()\n"

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,20 +40,20 @@ class Mcp(Client):
     version = ""
     last = 0
 
-    def post(self, method: str, params: dict[str, object] | None = None) -> int:
+    def post(self, method: str, params: Mapping[str, object] | None = None) -> int:
         """Send a request; return its id."""
         self.last += 1
-        params = dict(params or {})
+        said = dict(params or {})
         if self.version == MODERN:
-            params["_meta"] = {**meta(), **params.get("_meta", {})}  # type: ignore[dict-item]
-        self.say({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params})
+            said["_meta"] = {**meta(), **said.get("_meta", {})}  # type: ignore[dict-item]
+        self.say({"jsonrpc": "2.0", "id": self.last, "method": method, "params": said})
         return self.last
 
     def say(self, message: object) -> None:
         """Send any JSON."""
         self.send((message if isinstance(message, str) else json.dumps(message)).encode() + b"\n")
 
-    def ask(self, method: str, params: dict[str, object] | None = None) -> dict[str, Any]:
+    def ask(self, method: str, params: Mapping[str, object] | None = None) -> dict[str, Any]:
         """Make one call; return the whole reply."""
         id = self.post(method, params)
         reply = self.receive()
@@ -379,9 +379,9 @@ def test_a_result_that_departs_from_its_schema_is_a_failure(
         _, log = client_end(client)
     assert result["isError"] is True
     assert "structuredContent" not in result
-    words = f"{name} returned something else than its signature promises: {where}"
-    assert result["content"][0]["text"] == words
-    assert words in log
+    words = f"{name} returned something else than its signature promises"
+    assert result["content"][0]["text"] == f"{words}: {where}"
+    assert f"{words}\n" in log
 
 
 def test_a_result_may_have_more_members_than_its_schema() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import time
@@ -259,3 +260,93 @@ def test_what_is_remembered_of_requests_has_a_bound() -> None:
     for number in range(1000):
         parse(b'{"jsonrpc":"2.0","id":1,"method":"m%d"}' % number)
     assert len(messages._known) <= 100
+
+
+# Large bodies, which msgspec parses where it is installed.
+
+NUMBERS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?([eE][-+]?[0-9]{1,3})?\Z")
+SCRAPS = st.lists(
+    st.sampled_from(
+        [
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            '"',
+            "\\",
+            "\\u",
+            "d800",
+            "dc00",
+            "00e9",
+            "a",
+            "é",
+            "😀",
+            "\x00",
+            "\n",
+            "\t",
+            " ",
+            "0",
+            "1",
+            "-",
+            ".",
+            "e",
+            "1e400",
+            "NaN",
+            "Infinity",
+            "true",
+            "null",
+            "\ufeff",
+            '"a":',
+            '"a"',
+            "9" * 20,
+            "9" * 4301,
+        ]
+    ),
+    max_size=12,
+).map("".join)
+
+
+def same(a: object, b: object) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    return a == b
+
+
+@given(st.one_of(NUMBERS, SCRAPS, st.lists(NUMBERS).map(lambda some: f"[{','.join(some)}]")))
+def test_a_large_body_is_read_like_a_small_one(text: str) -> None:
+    for body in (
+        f'{{"jsonrpc":"2.0","id":1,"method":"m","params":[{text}]}}'.encode(),
+        f'{{"jsonrpc":"2.0","id":{text},"method":"m"}}'.encode(),
+        text.encode(),
+    ):
+        small, large = messages._parse(body, False), messages._parse_large(body, False)
+        assert type(small) is type(large)
+        for name in small.__slots__:
+            assert same(getattr(small, name), getattr(large, name))
+
+
+def test_msgspec_is_what_reads_a_large_body() -> None:
+    assert messages._find_accelerator()(b'{"a":[1]}') == {"a": [1]}
+    assert messages._find_accelerator()(b"[") is None
+
+
+@pytest.mark.parametrize("tail", ["\xff", "\xed\xa0\x80", "\xc0\x80"])
+def test_a_large_body_that_is_not_utf_8(tail: str) -> None:
+    body = b'{"jsonrpc":"2.0","id":7,"method":"' + tail.encode("latin-1") + b'"}'
+    failure = messages._parse_large(body, False)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.id) == (-32700, "7")
+
+
+def test_the_collector_runs_again_after_a_large_body() -> None:
+    for body in (b"[" * 2_000_000, b'{"a":"' + b"x" * 2_000_000 + b'"}'):
+        parse(body)
+        assert gc.isenabled()

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 
+from duet_rpc.pyz.bundle import AT_START
 from tests.support import TOP, request
 
 
@@ -30,10 +31,9 @@ def test_methods_know_no_wire() -> None:
     assert not {name for name in imports_of("methods") if "server" in name or "framing" in name}
 
 
-def test_the_way_to_the_first_reply_loads_nothing_heavy() -> None:
+def loaded_at_the_first_reply() -> set[str]:
     code = (
         "import sys, os; sys.argv = ['duet-rpc', 'rpc']\n"
-        "class Done(Exception): pass\n"
         "from duet_rpc.server import stdio\n"
         "def look(self, data):\n"
         "    os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
@@ -48,13 +48,22 @@ def test_the_way_to_the_first_reply_loads_nothing_heavy() -> None:
         timeout=20,
         check=True,
     )
-    loaded = set(done.stderr.decode().split())
+    return set(done.stderr.decode().split())
+
+
+def test_the_way_to_the_first_reply_loads_nothing_heavy() -> None:
+    loaded = loaded_at_the_first_reply()
     assert "duet_rpc.server.daemon" in loaded
     heavy = {"loguru", "re", "json", "enum", "typing", "dataclasses", "argparse", "selectors",
              "signal", "collections", "inspect", "tomllib", "tomli", "datetime",
              "subprocess"}  # fmt: skip
     assert not heavy & loaded
     assert not [name for name in loaded if name.startswith("duet_rpc.gateway")]
+
+
+def test_the_bundle_of_the_pyz_holds_what_the_start_imports() -> None:
+    ours = {name for name in loaded_at_the_first_reply() if name.startswith("duet_rpc")}
+    assert ours == set(AT_START)
 
 
 def test_what_is_read_in_the_middle_of_other_code_finds_its_modules_loaded() -> None:

@@ -21,10 +21,20 @@ from duet_rpc.protocol.framing import (
     guess_framing,
 )
 from duet_rpc.protocol.limits import BODY_MAX
-from duet_rpc.protocol.messages import Failure, Request, encode_failure, encode_success
-from duet_rpc.protocol.reader import Reader
-from tests.hostile import GOOD, OVERSIZE, PARSE, ROWS, VERSION, Answer, Error, Row, check
-from tests.support import SOURCE, TOP, WITH_METHODS, daemon, load, run
+from tests.hostile import (
+    GOOD,
+    OVERSIZE,
+    PARSE,
+    ROWS,
+    VERSION,
+    Answer,
+    Error,
+    Row,
+    check,
+    decode,
+    pieces_of,
+)
+from tests.support import SOURCE, TOP, WITH_METHODS, daemon, run
 
 GOOD_BODY = GOOD.partition(b"\r\n\r\n")[2]
 MIB = 1024 * 1024
@@ -113,42 +123,14 @@ TABLE = [
 IDS = [f"{name}: {row.name}" for name, row in TABLE]
 
 
-def decode(framing: str, pieces: list[bytes], end: bool = False) -> list[dict[str, object]]:
-    """Read messages as the daemon does; return what it would reply."""
-    reader = Reader(FRAMINGS[framing])
-    replies = []
-
-    def drain() -> None:
-        while True:
-            message = reader.next()
-            if message is None:
-                return
-            if isinstance(message, Failure):
-                replies.append(load(encode_failure(message)))
-            elif isinstance(message, Request) and message.id is not None:
-                replies.append(load(encode_success(message.id, b"0")))
-
-    for piece in pieces:
-        reader.feed(piece)
-        drain()
-    if end:
-        reader.finish()
-        drain()
-    return replies
-
-
-def pieces_of(data: bytes, size: int) -> list[bytes]:
-    return [data[at : at + size] for at in range(0, len(data), size)]
-
-
 @pytest.mark.parametrize(("framing", "row"), TABLE, ids=IDS)
 def test_a_hostile_input_costs_its_faults_and_not_the_next_frame(framing: str, row: Row) -> None:
     data = row.data + WRITE[framing](GOOD_BODY)
     expected = [Row(row.name, b"", [*row.expected, Answer("good")])]
-    check(expected, decode(framing, pieces_of(data, 64 * 1024)))
+    check(expected, decode(pieces_of(data, 64 * 1024), framing=FRAMINGS[framing]))
     if len(data) < 20_000:
         for size in (1, 2, 7):
-            check(expected, decode(framing, pieces_of(data, size)))
+            check(expected, decode(pieces_of(data, size), framing=FRAMINGS[framing]))
 
 
 @pytest.mark.parametrize("framing", WRITE)
@@ -156,7 +138,8 @@ def test_the_end_of_input(framing: str) -> None:
     for row in AT_END[framing]:
         for size in (1, 5, 1 << 20):
             if len(row.data) < 1000 or size > 1000:
-                check([row], decode(framing, pieces_of(row.data, size), end=True))
+                replies = decode(pieces_of(row.data, size), True, FRAMINGS[framing])
+                check([row], replies)
 
 
 FRAGMENTS = st.sampled_from(
@@ -172,11 +155,12 @@ def test_any_bytes_give_the_same_in_any_pieces(
     framing: str, parts: list[bytes], chance: Any
 ) -> None:
     data = b"".join(parts)
-    whole = decode(framing, [data], end=True)
-    assert whole == decode(framing, pieces_of(data, 1), end=True)
+    whole = decode([data], True, FRAMINGS[framing])
+    assert whole == decode(pieces_of(data, 1), True, FRAMINGS[framing])
     cuts = sorted(chance.randrange(len(data) + 1) for _ in range(3))
     edges = [0, *cuts, len(data)]
-    assert whole == decode(framing, [data[a:b] for a, b in zip(edges, edges[1:])], end=True)
+    pieces = [data[a:b] for a, b in zip(edges, edges[1:])]
+    assert whole == decode(pieces, True, FRAMINGS[framing])
 
 
 @pytest.mark.parametrize("decoder", [LinesDecoder, LengthPrefixedDecoder])

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     class Owner(Protocol):
         """What a backend needs of the gateway."""
 
-        client_full: bool
+        @property
+        def client_full(self) -> bool:
+            """True while the client does not read, and so nothing is to be said to it."""
 
         def fresh_id(self) -> int:
             """Return an id for a request of the gateway's own."""
@@ -228,6 +230,8 @@ class Backend:
             self.reason = f"its working directory is not there: {error.strerror}"
         else:
             self.reason = f"{program} can't be started: {error.strerror}"
+            if error.errno == errno.ENOENT:
+                self.reason += "; is it installed, and on the PATH?"
         self._log.error(f"backend {self.name}: {self.reason}")
         if isinstance(error, ValueError) or error.errno in HOPELESS:
             self._give_up_pending({})
@@ -243,7 +247,9 @@ class Backend:
             return  # it died, which has been said
         result = outcome.value("result")
         if not isinstance(result, dict) or not isinstance(result.get("protocolVersion"), str):
-            self._break("it refused the handshake")
+            error = outcome.value("error")
+            said = error.get("message") if isinstance(error, dict) else None
+            self._break("it refused the handshake" + (f' with "{said}"' if said else ""))
             return
         self._cancel_timer()
         self.handshake = outcome
@@ -388,7 +394,7 @@ class Backend:
         pending, self.pending = self.pending, {}
         self.tokens.clear()
         for id, call in pending.items():
-            self._end(id, call, f"backend {self.name} {self.reason}", reason, more)
+            self._end(id, call, f"backend {self.name}: {self.reason}", reason, more)
 
     # Reading what it says.
 

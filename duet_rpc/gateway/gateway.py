@@ -11,16 +11,15 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
-from selectors import EVENT_READ
-from stat import S_ISFIFO, S_ISSOCK
 from time import monotonic
 
 from duet_rpc import __version__
 from duet_rpc.gateway.backend import READY, STARTING, STOPPED, Backend, Call, Times
 from duet_rpc.gateway.dialects import MCP, PLAIN
+from duet_rpc.gateway.front import Front
 from duet_rpc.gateway.ids import InFlight, Remapper
 from duet_rpc.gateway.incoming import Incoming
-from duet_rpc.gateway.loop import Alarm, Loop, Outlet
+from duet_rpc.gateway.loop import Loop
 from duet_rpc.gateway.methods import LISTS, add_methods, status_of
 from duet_rpc.gateway.tools import Tools, split_tool
 from duet_rpc.gateway.watchdog import Watchdog
@@ -29,7 +28,6 @@ from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.registry import Registry, json_type
 from duet_rpc.protocol.envelope import (
     Envelope,
-    EnvelopeReader,
     encode_error,
     encode_request,
     encode_result,
@@ -48,9 +46,8 @@ from duet_rpc.protocol.errors import (
     REQUEST_FAILED,
     TITLES,
 )
-from duet_rpc.protocol.framing import CONTENT_LENGTH, encode_content_length
+from duet_rpc.protocol.framing import CONTENT_LENGTH
 from duet_rpc.protocol.limits import (
-    CLIENT_QUEUE_MAX,
     FAREWELL,
     GRACE,
     LAST_REPLIES,
@@ -75,15 +72,13 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.tools import Tool
     from duet_rpc.log import Log
 
-PIECE = 64 * 1024
 LIST_CHANGED = "notifications/tools/list_changed"
 SPARE_DESCRIPTORS = 64
 OURS = "gateway"  # stands for a backend where the gateway itself owes the answer
 
 TERMINAL_HINT = (
-    "duet-rpc gateway: waiting for JSON-RPC requests, each after a Content-Length header; "
-    "Ctrl-D ends it. For people there are `duet-rpc call NAME/method` and "
-    "`duet-rpc gateway --check`."
+    "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. For people there are "
+    "`duet-rpc call NAME/method` and `duet-rpc gateway --check`.\n"
 )
 
 
@@ -92,20 +87,22 @@ def serve(
     log: Log,
     backends: Iterable[BackendSettings],
     times: Times | None = None,
+    kind: type[Gateway] | None = None,
 ) -> None:
     """Serve one client until it or a signal ends it; does not return."""
     code = 1
     gateway = None
     try:
+        kind = kind or Gateway
         if os.isatty(descriptors[0]):
-            os.write(2, TERMINAL_HINT.encode() + b"\n")
+            os.write(2, TERMINAL_HINT.format(kind.command, kind.framing.form).encode())
         log.info(
             f"duet-rpc {__version__} gateway started: pid {os.getpid()}, "
             f"level {log.level_name}, log to {log.sink}"
         )
         settings = list(backends)
         raise_limit(len(settings))
-        gateway = Gateway(descriptors, log, settings, times or Times())
+        gateway = kind(descriptors, log, settings, times or Times())
         code = gateway.run()
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
@@ -132,6 +129,11 @@ def raise_limit(backends: int) -> None:
 class Gateway:
     """Routes, and keeps the books."""
 
+    command = "gateway"
+    framing = CONTENT_LENGTH  # of the client,
+    dialect = PLAIN  # and how it speaks of progress and cancel
+    answers_cancelled = True  # what was taken back gets a reply all the same
+
     def __init__(
         self,
         descriptors: tuple[int, int],
@@ -139,30 +141,16 @@ class Gateway:
         backends: Iterable[BackendSettings],
         times: Times,
     ) -> None:
-        self._input, self._output = descriptors
         self._log = log
         self._times = times
         self._loop = Loop(log)
-        self._reader = EnvelopeReader(CONTENT_LENGTH)
-        self._frame = Alarm(self._loop, self._drop_frame)  # of a frame that is arriving
+        self._front = Front(descriptors, self._loop, log, self.framing, times.read, self)
+        self._say = self._front.say
         self._ids = Remapper()  # of the client
         self._incoming = Incoming(self._loop, log, lambda text: self._say(text.encode()))
         self._own: dict[int, None] = {}  # requests that the gateway answers later
-        self._reading = False
-        self._input_open = True
-        self._shut = False  # nothing that comes is served
         self._closing: float | None = None
         self._code = 0
-        self.client_full = False
-        mode = os.fstat(self._output).st_mode
-        # Only a pipe or a socket can be full for long, and only they are safe to switch: a
-        # terminal is shared with the shell.
-        self._switched = (S_ISFIFO(mode) or S_ISSOCK(mode)) and os.get_blocking(self._output)
-        if self._switched:
-            os.set_blocking(self._output, False)
-        self._client = Outlet(self._loop, self._output)
-        self._client.on_room = self._client_has_room
-        self._client.on_broken = self._client_gone
         watchdog = Watchdog()
         self._backends = {
             each.name: Backend(each, self, self._loop, log, watchdog, times) for each in backends
@@ -172,6 +160,10 @@ class Gateway:
         self._registry = Registry()
         add_builtin(self._registry, log.set_level, self._shut_down)
         add_methods(self._registry, self._backends, self._count_pending)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Do what another kind of client needs done at the start."""
 
     def _count_pending(self) -> int:
         return self._ids.pending_count + self._incoming.pending_count
@@ -183,7 +175,7 @@ class Gateway:
         loop = self._loop
         loop.on_signal = self._on_signal
         loop.on_child = self._look_at_backends
-        self._update_reading()
+        self._front.update_reading()
         for backend in self._backends.values():
             if backend.settings.start == "eager":
                 backend.start()
@@ -191,9 +183,8 @@ class Gateway:
         return self._code
 
     def release(self) -> None:
-        """Give the descriptor back as it came."""
-        if self._switched:
-            os.set_blocking(self._output, True)
+        """Give the client's descriptor back as it came."""
+        self._front.release()
 
     def _look_at_backends(self) -> None:
         for backend in self._backends.values():
@@ -205,12 +196,11 @@ class Gateway:
 
     def _shut_down(self) -> None:
         self._log.info("shutdown requested, shutting down gracefully")
-        self._shut = True
-        self._input_open = False
-        self._update_reading()
+        self._front.stop_reading(deaf=True)
         self._loop.soon(self._close)
 
-    def _client_gone(self, error: OSError) -> None:
+    def lose_client(self, error: OSError) -> None:
+        """Leave: nobody reads what we say."""
         if isinstance(error, BrokenPipeError):
             self._log.error("stdout is closed: the client is gone")
         else:
@@ -218,18 +208,14 @@ class Gateway:
         self._code = 1
         self._close()
 
-    def _end_input(self) -> None:
-        """Answer what was received whole; give what is under way a moment."""
-        self._input_open = False
-        self._update_reading()
-        self._reader.finish()
-        self._read_messages()
+    def end_input(self) -> None:
+        """Leave, but give what is under way a moment."""
         self._log.info("stdin closed, shutting down gracefully")
         self._loop.after(GRACE - 0.15, self._leave)
         until = monotonic() + LAST_REPLIES
 
         def look() -> None:
-            if self._ids.pending_count and monotonic() < until and not self._client.closed:
+            if self._ids.pending_count and monotonic() < until and not self._front.outlet.closed:
                 self._loop.after(0.02, look)
             else:
                 self._close()
@@ -241,8 +227,7 @@ class Gateway:
         if self._closing is not None:
             return
         self._closing = monotonic()
-        self._input_open = False
-        self._update_reading()
+        self._front.stop_reading()
         self._loop.after(GRACE - 0.15, self._leave)
         for id in list(self._own):
             self._refuse(self._finish_own(id), None, REQUEST_FAILED, "the gateway is leaving")
@@ -255,7 +240,7 @@ class Gateway:
             # What the client has not read yet has the rest of the time. jsonrpc.el 1.0.25
             # hands a reply on later than the news of our death, so that comes a bit later.
             started = self._closing or 0.0
-            if self._client.size:
+            if self._front.outlet.size:
                 self._loop.after(0.01, self._leave_if_done)
             else:
                 self._loop.after(max(0.0, started + FAREWELL - monotonic()), self._leave)
@@ -263,56 +248,27 @@ class Gateway:
     def _leave(self) -> None:
         self._loop.running = False
 
-    # Reading the client.
+    @property
+    def client_full(self) -> bool:
+        """True while the client does not read."""
+        return self._front.full
 
-    def _update_reading(self) -> None:
-        # A client that asks and does not read is not read either, a good deal later than
-        # the backends.
-        wanted = self._input_open and self._client.size < 8 * CLIENT_QUEUE_MAX
-        if wanted and not self._reading:
-            self._loop.watch(self._input, EVENT_READ, self._read)
-        elif self._reading and not wanted:
-            self._loop.ignore(self._input)
-        self._reading = wanted
-
-    def _read(self) -> None:
-        try:
-            piece = os.read(self._input, PIECE)
-        except BlockingIOError:
-            return
-        if not piece:
-            self._end_input()
-            return
-        self._reader.feed(piece)
-        self._read_messages()
-
-    def _read_messages(self) -> None:
-        moved = False
-        while not self._shut:
-            message = self._reader.next()
-            if message is None:
-                break
-            moved = True
-            if isinstance(message, Failure):
-                self._log.warn(message.message, id=message.id)
-                self._say(encode_failure(message))
-            elif message.method is not None:
-                self._route(message, message.method)
+    def change_flow(self, full: bool) -> None:
+        """Read the backends no more, or again."""
+        for backend in self._backends.values():
+            if full:
+                backend.update_reading()
             else:
-                self._incoming.answer(message)
-            if not self._reader.more:
-                break
-        if not self._reader.partial:
-            self._frame.clear()
-        elif moved or self._frame.when is None:
-            self._frame.set(monotonic() + self._times.read)
-
-    def _drop_frame(self) -> None:
-        self._reader.expire()
-        self._log.warn(f"a frame was not complete after {self._times.read:g} s: dropped")
-        self._read_messages()
+                backend.catch_up()
 
     # The client asks.
+
+    def hear(self, message: Envelope) -> None:
+        """Take a message of the client."""
+        if message.method is not None:
+            self._route(message, message.method)
+        else:
+            self._incoming.answer(message)
 
     def _route(self, message: Envelope, method: str) -> None:
         name, slash, rest = method.partition("/")
@@ -377,17 +333,17 @@ class Gateway:
         message: Envelope,
         method: str,
         params: str | None,
-    ) -> None:
-        """Hand a request on."""
+    ) -> int | None:
+        """Hand a request on; return the id that it has there."""
         original = message.id
         assert original is not None  # noqa: S101 - for the type checker
         refusal = backend.refusal
         if refusal is not None:
             self._refuse(original, message.method, REQUEST_FAILED, refusal, self._why(backend))
-            return
+            return None
         id = self._take_in(original, message.method, backend.name)
         if id is None:
-            return
+            return None
         call = Call(method)
         # A look for the word saves nearly everybody a look into the params.
         if params is not None and ("Token" in params or "\\u" in params):
@@ -395,6 +351,7 @@ class Gateway:
         backend.request(id, method, params, call)
         if self._log.level <= DEBUG:
             self._log.debug("forwarded", message.method, original)
+        return id
 
     def _take_in(self, original: str, method: str | None, owner: str) -> int | None:
         """Give a request its id; None where that one is taken."""
@@ -469,8 +426,9 @@ class Gateway:
             backend.drop(id)
             backend.give_up(id)
         self._log.info(TITLES[REQUEST_CANCELLED], id=original)
-        failure = Failure(original, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
-        self._say(encode_failure(failure))
+        if self.answers_cancelled:
+            failure = Failure(original, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+            self._say(encode_failure(failure))
 
     # The backends answer and ask.
 
@@ -528,8 +486,8 @@ class Gateway:
             return token.startswith('"duet-rpc-')
         original, id = found
         backend.prolong(id)
-        written = PLAIN.write_progress(original, dialect.read_progress(params))
-        self._say(encode_request(PLAIN.progress, written).encode())
+        written = self.dialect.write_progress(original, dialect.read_progress(params))
+        self._say(encode_request(self.dialect.progress, written).encode())
         return True
 
     def take_broken(self, backend: Backend, failure: Failure, body: bytes | bytearray) -> None:
@@ -563,8 +521,11 @@ class Gateway:
             if backend.state != STARTING:
                 self._incoming.drop(backend)
         if self._closing is None:
-            params = to_json(status_of(backend)).decode()
-            self._say(encode_request("gateway/stateChanged", params).encode())
+            self._announce(backend)
+
+    def _announce(self, backend: Backend) -> None:
+        params = to_json(status_of(backend)).decode()
+        self._say(encode_request("gateway/stateChanged", params).encode())
 
     # Tools.
 
@@ -650,26 +611,3 @@ class Gateway:
     def _finish_own(self, id: int) -> str:
         del self._own[id]
         return self._ids.restore(id)[0]
-
-    # Writing to the client.
-
-    def _say(self, body: bytes) -> None:
-        client = self._client
-        client.put(encode_content_length(body))
-        if client.size > CLIENT_QUEUE_MAX and not self.client_full:
-            client.flush()
-            if client.size > CLIENT_QUEUE_MAX:
-                self.client_full = True
-                for backend in self._backends.values():
-                    backend.update_reading()
-                self._update_reading()
-        elif self.client_full and client.size >= 8 * CLIENT_QUEUE_MAX:
-            self._update_reading()
-
-    def _client_has_room(self) -> None:
-        if self.client_full and self._client.size < CLIENT_QUEUE_MAX // 2:
-            self.client_full = False
-            for backend in self._backends.values():
-                backend.catch_up()
-        if not self._reading:
-            self._update_reading()

@@ -8,6 +8,7 @@ in one system call, and what does not fit waits for room.
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 from contextlib import suppress
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from duet_rpc.log import Log
 
 SETTLE = 0.1  # seconds of silence before loguru is loaded, as in server.daemon
+
+EVENTS = 256  # descriptors at once; the others are ready in the next turn
 
 LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -75,12 +78,61 @@ class Alarm:
             self._function()
 
 
+class Selector:
+    """What waits for descriptors where there is no epoll, or where it refuses."""
+
+    def __init__(self, functions: dict[int, Callable[[], object]]) -> None:
+        self._functions = functions
+        self._selector: selectors.BaseSelector = selectors.PollSelector()
+        if not hasattr(select, "epoll"):
+            self._selector = selectors.DefaultSelector()
+
+    def add(self, descriptor: int, events: int) -> None:
+        """Wait for this one too."""
+        self._selector.register(descriptor, events)
+
+    def remove(self, descriptor: int) -> None:
+        """Wait for it no longer."""
+        self._selector.unregister(descriptor)
+
+    def wait(self, seconds: float | None) -> list[Callable[[], object]]:
+        """Return the functions of the descriptors that are ready."""
+        return [self._functions[key.fd] for key, _ in self._selector.select(seconds)]
+
+
+class Epoll:
+    """The same without the layer of `selectors`, which costs as much as the call below it."""
+
+    def __init__(self, functions: dict[int, Callable[[], object]]) -> None:
+        self._functions = functions
+        self._epoll = select.epoll()
+
+    def add(self, descriptor: int, events: int) -> None:
+        """Wait for this one too."""
+        self._epoll.register(
+            descriptor, select.EPOLLIN if events == EVENT_READ else select.EPOLLOUT
+        )
+
+    def remove(self, descriptor: int) -> None:
+        """Wait for it no longer."""
+        with suppress(OSError):  # it is closed
+            self._epoll.unregister(descriptor)
+
+    def wait(self, seconds: float | None) -> list[Callable[[], object]]:
+        """Return the functions of the descriptors that are ready."""
+        functions = self._functions
+        return [functions[descriptor] for descriptor, _ in self._epoll.poll(seconds, EVENTS)]
+
+
 class Loop:
     """Waits, and calls whoever is concerned."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._selector: selectors.BaseSelector = selectors.DefaultSelector()
+        self._functions: dict[int, Callable[[], object]] = {}
+        self._events: dict[int, int] = {}
+        kind = Epoll if hasattr(select, "epoll") else Selector
+        self._waiter: Epoll | Selector = kind(self._functions)
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._soon: list[Callable[[], object]] = []
@@ -105,19 +157,19 @@ class Loop:
     def watch(self, descriptor: int, events: int, function: Callable[[], object]) -> None:
         """Call a function when a descriptor is ready."""
         try:
-            self._selector.register(descriptor, events, function)
+            self._waiter.add(descriptor, events)
         except PermissionError:  # epoll takes no files; poll does
-            simpler = selectors.PollSelector()
-            for key in list(self._selector.get_map().values()):
-                simpler.register(key.fd, key.events, key.data)
-            self._selector.close()
-            self._selector = simpler
-            simpler.register(descriptor, events, function)
+            self._waiter = Selector(self._functions)
+            for each, wanted in [*self._events.items(), (descriptor, events)]:
+                self._waiter.add(each, wanted)
+        self._functions[descriptor] = function
+        self._events[descriptor] = events
 
     def ignore(self, descriptor: int) -> None:
         """Take a descriptor out of view; one that is not in view may be named too."""
-        with suppress(KeyError):
-            self._selector.unregister(descriptor)
+        if self._functions.pop(descriptor, None) is not None:
+            del self._events[descriptor]
+            self._waiter.remove(descriptor)
 
     # Time.
 
@@ -131,13 +183,13 @@ class Loop:
         """Call a function once everybody else has had a turn."""
         self._soon.append(function)
 
-    def _patience(self) -> float | None:
+    def _patience(self, now: float) -> float | None:
         timers = self._timers
         while timers and timers[0][2].function is None:
             heappop(timers)
         if self._soon:
             return 0.0
-        seconds = max(0.0, timers[0][0] - monotonic()) if timers else None
+        seconds = max(0.0, timers[0][0] - now) if timers else None
         if self._log.waiting and (seconds is None or seconds > SETTLE):
             return SETTLE
         return seconds
@@ -164,24 +216,27 @@ class Loop:
 
     def run(self) -> None:
         """Go round until somebody says that it is over."""
-        self.flush()
-        while self.running:
-            seconds = self._patience()
-            ready = self._selector.select(seconds)
-            for key, _ in ready:
-                key.data()
+        timers = self._timers
+        while True:
+            now = monotonic()
+            if timers and timers[0][0] <= now:
+                self._ring(now)
+            if self.dirty:
+                self.flush()
+            if not self.running:
+                return
+            seconds = self._patience(now)
+            ready = self._waiter.wait(seconds)
+            for function in ready:
+                function()
             if self._soon:
                 soon, self._soon = self._soon, []
                 for function in soon:
                     function()
-            if self._timers and self._timers[0][0] <= monotonic():
-                self._ring()
             elif not ready and seconds == SETTLE:
                 self._log.settle()
-            self.flush()
 
-    def _ring(self) -> None:
-        now = monotonic()
+    def _ring(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
             timer = heappop(self._timers)[2]
             if timer.function is not None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PAGES_MAX = 100
 MARK = "__"
 
+OWN = "your methods"
+"""The name of the backend that has the user's methods; no name in a configuration can be this."""
+
 
 class Tool:
     """One tool: its text, and the parts that are listed."""
@@ -31,7 +34,8 @@ class Tool:
 
     def __init__(self, backend: str, text: str) -> None:
         members = {name: each[0] for name, each in split_object(text)[0].items()}
-        self.name = f"{backend}{MARK}{members['name']}"
+        prefix = "" if backend == OWN else f"{backend}{MARK}"
+        self.name = f"{prefix}{members['name']}"
         self.text = replace(text, ("name",), to_json(self.name).decode())
         self.description = str(members.get("description") or members.get("title") or "")
         schema = members.get("inputSchema")

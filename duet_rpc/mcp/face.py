@@ -123,10 +123,9 @@ class McpFace:
         if not returns_object(method):
             place = WRAPPER + place
         wrong = f"{name} returned something else than its signature promises"
-        if place:
-            wrong += f": {place.lstrip('.')}"
+        # The place may be made of the result's own words, which are not for the log.
         self._daemon.log.error(wrong, request.method, request.id)
-        return write_error(wrong)
+        return write_error(f"{wrong}: {place.lstrip('.')}" if place else wrong)
 
     def _fail(self, failure: Failure, request: Request, name: str) -> bytes:
         """Tell the model what the method said; of a crash, that it was one."""

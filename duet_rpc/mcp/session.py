@@ -40,8 +40,10 @@ COMPLETE = b'"resultType":"complete","_meta":%b' % to_json({SERVER_INFO_KEY: SER
 class Session:
     """One client's handshake, if there was one."""
 
-    def __init__(self) -> None:
+    def __init__(self, list_changed: bool = False) -> None:
+        """Begin; `list_changed` says that the client is told of new tools."""
         self.handshake: Version | None = None
+        self._capabilities = {"tools": {"listChanged": True}} if list_changed else CAPABILITIES
 
     def begin(self, id: str, method: str, params: object) -> Version | bytes | None:
         """Answer what every server answers alike, or return the version of the request.
@@ -80,7 +82,7 @@ class Session:
         name = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
         self.handshake = VERSIONS[name]
         return to_json(
-            {"protocolVersion": name, "capabilities": CAPABILITIES, "serverInfo": SERVER_INFO}
+            {"protocolVersion": name, "capabilities": self._capabilities, "serverInfo": SERVER_INFO}
         )
 
     def _version_of(self, method: str, params: Params) -> Version | None:

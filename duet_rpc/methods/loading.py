@@ -207,4 +207,6 @@ def _what_is_wrong(place: str, error: BaseException) -> tuple[str, str]:
             where = f"{os.path.basename(place)}:{frame.lineno}"
     if isinstance(error, OSError) and error.filename == place:
         return where, f"can't be read: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name == place:
+        return where, f"there is no module of this name; is the file {place}.py meant?"
     return where, say_what(error)

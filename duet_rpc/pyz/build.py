@@ -71,7 +71,8 @@ def finish(made: Path, target: Path) -> None:
     build_id = json.loads(files["environment.json"])["build_id"]
     launcher = (PACKAGE / "pyz" / "launcher.py").read_text()
     files["__main__.py"] = launcher.replace("@BUILD@", build_id[:16]).encode()
-    files["_unpack.py"] = (PACKAGE / "pyz" / "unpack.py").read_bytes()
+    for name in ("bundle", "unpack"):
+        files[f"_{name}.py"] = (PACKAGE / "pyz" / f"{name}.py").read_bytes()
     fresh = target.with_suffix(".new")
     with fresh.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")

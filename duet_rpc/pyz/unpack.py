@@ -1,4 +1,4 @@
-"""The slow part of starting duet-rpc.pyz: unpacking it once, and clearing old builds.
+"""The slow ways to start duet-rpc.pyz: unpacking it once, and clearing old builds.
 
 In the archive this file is `_unpack`, beside shiv's `_bootstrap`, whose extraction it
 uses: into a temporary folder, under a lock, moved into place when whole. So ten
@@ -21,9 +21,65 @@ OLD_BUILDS_KEPT = 2
 SERVERS = ("rpc", "mcp", "gateway")
 
 
+def start(archive: str, name: str) -> None:
+    """Start where there is nothing unpacked in the usual place."""
+    if any(variable.startswith("SHIV_") for variable in os.environ):
+        # Whoever sets shiv's own variables wants shiv's own ways.
+        from _bootstrap import bootstrap
+
+        bootstrap()
+    roots = list_roots()
+    packages = find(roots, name)
+    if packages is None:
+        unpack(archive, roots, name)
+        packages = find(roots, name)
+    # Where nothing can be unpacked the archive itself serves: slower, but it works.
+    sys.path[0] = packages or f"{archive}/site-packages"
+    try:
+        from duet_rpc.cli import main
+    except ImportError:  # files are missing in the cache
+        sys.path[0] = f"{archive}/site-packages"
+        sys.path_importer_cache.clear()
+        from duet_rpc.cli import main
+    main()
+
+
+def list_roots() -> list[str]:
+    """Return the folders that may hold what is unpacked, the best first."""
+    environ, roots = os.environ, []
+    if environ.get("XDG_CACHE_HOME", "").startswith("/"):
+        roots.append(environ["XDG_CACHE_HOME"] + "/duet-rpc")
+    elif environ.get("HOME", "").startswith("/"):
+        roots.append(environ["HOME"] + "/.cache/duet-rpc")
+    # No home directory, or one that can't be written to.
+    shared = environ.get("TMPDIR", "")
+    if not shared.startswith("/"):
+        shared = "/tmp"  # noqa: S108 - checked to be ours in `find`
+    return [*roots, f"{shared.rstrip('/')}/duet-rpc-{os.geteuid()}"]
+
+
+def find(roots: list[str], name: str) -> str | None:
+    """Return the packages that were unpacked and can be trusted, locked."""
+    for root in roots:
+        path = f"{root}/{name}/site-packages"
+        try:
+            # Code is loaded only from what is the user's own and nobody else can write to.
+            if not all(is_private(each) for each in (root, f"{root}/{name}", path)):
+                continue
+            # Held open and locked until the process ends: nobody deletes it meanwhile.
+            directory = os.open(path, os.O_RDONLY)
+            fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        if os.fstat(directory).st_nlink:
+            return path
+    return None
+
+
 def unpack(archive: str, roots: list[str], name: str) -> None:
     """Unpack into the first root that can be used, or into none."""
     from _bootstrap import extract_site_packages
+    from _bundle import make
 
     if any(word in SERVERS for word in sys.argv[1:]):
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -42,6 +98,7 @@ def unpack(archive: str, roots: list[str], name: str) -> None:
                     extract_site_packages(
                         opened, Path(root, name), compile_pyc=True, compile_workers=1
                     )
+                make(f"{root}/{name}/site-packages")
                 clear(root, name)
             except OSError:
                 continue

@@ -60,6 +60,12 @@ if TYPE_CHECKING:
 SETTLE = 0.1
 
 FLUSH_AT = 64 * 1024
+LARGE = 1024 * 1024
+
+# A look at the input while a method runs waits this long for the rest of a frame, each time
+# and altogether.
+MOMENT = 0.002
+LOOK = 0.025
 
 TERMINAL_HINT = (
     "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. "
@@ -123,6 +129,7 @@ class Daemon:
         self._lifecycle = lifecycle
         self._read_timeout = read_timeout
         self._deadline: float | None = None  # for the frame that is arriving
+        self._arriving = 0  # bytes of it, after the first piece
         self._queue: deque[Message] = deque()  # what came while a method ran
         self._ahead = 0  # bytes read for the queue
         self._running: Request | None = None
@@ -173,6 +180,7 @@ class Daemon:
         with self._lifecycle.guard():
             from duet_rpc.methods.loading import Loader
 
+            self.log.share()
             Loader(self.face.registry, sources, folder, self._report).load()
 
     def _report(self, problem: str) -> None:
@@ -184,30 +192,45 @@ class Daemon:
         """Wait for input and feed it to the reader; False where there is no more."""
         stdio, log, registry = self._stdio, self.log, self.face.registry
         while not self._lifecycle.stopping and not self._ended:
-            seconds = SETTLE if log.waiting or registry.loading_waits else None
+            unsettled = log.waiting or registry.loading_waits or self._arriving
+            seconds = SETTLE if unsettled else None
             if self._deadline is not None:
                 left = self._deadline - monotonic()
                 seconds = left if seconds is None else min(left, seconds)
             there = stdio.wait(seconds)
             if there:
                 piece = stdio.read()
+                if self._deadline is not None:
+                    self._arriving += len(piece)
                 self.reader.feed(piece)
                 return bool(piece)
             if self._deadline is not None and monotonic() >= self._deadline:
                 self._expire()
             elif there is False:
+                self._give_memory_back()
                 log.settle()
                 registry.load()
                 return True  # loading may have read ahead
         return not self._ended
 
+    def _give_memory_back(self) -> None:
+        if self._arriving > LARGE:
+            from duet_rpc.server.memory import give_back
+
+            give_back()
+        self._arriving = 0
+
     def _look_ahead(self) -> bool:
         """Read while a method runs: it may be cancelled, or the input may end."""
         stdio, reader = self._stdio, self.reader
+        until = monotonic() + LOOK
         while True:
             message = reader.next()
             if message is None:
-                if self._ended or self._ahead >= BODY_MAX or not stdio.ready():
+                # Whoever is writing a large frame fills the pipe again within moments; to
+                # leave the rest to the next look would be a pipe's worth each time.
+                wait = MOMENT if reader.partial and monotonic() < until else 0.0
+                if self._ended or self._ahead >= BODY_MAX or not stdio.ready(wait):
                     break
                 piece = stdio.read()
                 self._ended = not piece

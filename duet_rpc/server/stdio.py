@@ -85,9 +85,9 @@ class Stdio:
             there = None
         return there
 
-    def ready(self) -> bool:
-        """Return True where there is something to read now."""
-        return bool(self._now.poll(0))
+    def ready(self, seconds: float = 0.0) -> bool:
+        """Return True where there is something to read now, or in a moment."""
+        return bool(self._now.poll(seconds * 1000))
 
     def read(self) -> bytes:
         """Read what is there; nothing at the end of input."""

@@ -13,12 +13,18 @@ from duet_rpc.terminal.request import Abandoned, Cancelled, leave_on_signals, ru
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from duet_rpc.client import Params
 
 
-def call(words: Sequence[str], flags: Sequence[str], no_color: bool, command: str = "rpc") -> int:
+def call(
+    words: Sequence[str],
+    flags: Sequence[str],
+    no_color: bool,
+    command: str = "rpc",
+    backends: Collection[str] = (),
+) -> int:
     """Make the call that the words ask for; return the exit code."""
     method, *arguments = words
     check_text(method)
@@ -26,7 +32,7 @@ def call(words: Sequence[str], flags: Sequence[str], no_color: bool, command: st
     leave_on_signals()
     try:
         with Client(clients.daemon_command(flags, command)) as client:
-            return _call(client, method, params, no_color)
+            return _call(client, method, params, no_color, backends)
     except DaemonError as error:
         say(f"{paint('duet-rpc:', 'bad', wants_color(sys.stderr, no_color))} {error}")
         return 1
@@ -34,7 +40,9 @@ def call(words: Sequence[str], flags: Sequence[str], no_color: bool, command: st
         return 130
 
 
-def _call(client: Client, method: str, params: Params, no_color: bool) -> int:
+def _call(
+    client: Client, method: str, params: Params, no_color: bool, backends: Collection[str]
+) -> int:
     try:
         result = run(client, method, params)
     except Cancelled:
@@ -43,9 +51,14 @@ def _call(client: Client, method: str, params: Params, no_color: bool) -> int:
     except RpcError as error:
         from duet_rpc.terminal.explain import explain
 
-        lines = explain(error, method, params, client, wants_color(sys.stderr, no_color))
+        color = wants_color(sys.stderr, no_color)
+        lines = explain(error, method, params, client, color, backends)
         client.close()  # what the daemon logs comes before what we say
         say("\n".join(lines))
         return 1
     write_json(result, wants_color(sys.stdout, no_color))
+    is_tool = method.endswith("tools/call") or method.split("__")[0] in backends
+    if is_tool and isinstance(result, dict) and result.get("isError") is True:
+        say("duet-rpc: the tool says that it failed")
+        return 1
     return 0

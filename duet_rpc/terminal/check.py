@@ -33,6 +33,8 @@ QUESTIONS: dict[str, tuple[str, dict[str, object] | None]] = {
 }
 
 TEXT_MAX = 200
+TAIL = 5
+"""Lines of a backend's stderr that are shown."""
 
 
 class Row:
@@ -42,7 +44,10 @@ class Row:
         self.settings = settings
         self.good = False
         self.seconds = 0.0
-        self.detail = f"no answer within {PATIENCE:g} s"
+        self.detail = (
+            f"no answer within {PATIENCE:g} s; is it a server, "
+            f"of dialect {settings.dialect} and framing {settings.framing}?"
+        )
         self.tail: list[str] = []
 
 
@@ -87,7 +92,7 @@ def ask(client: Client, rows: dict[str, Row]) -> None:
         left = start + PATIENCE - monotonic()
         message = client.receive(left) if left > 0 else None
         if message is None:
-            return
+            break
         if not isinstance(message, Reply) or message.id not in waiting:
             continue
         name, what = waiting.pop(message.id)
@@ -96,15 +101,19 @@ def ask(client: Client, rows: dict[str, Row]) -> None:
         row.good = take(row, what, message)
         if what == "mcp" and row.good:
             waiting[client.send(f"{name}/tools/list")] = (name, "tools")
+    for name, _ in waiting.values():
+        said = client.call("gateway/log", {"backend": name})
+        lines = said["lines"] if isinstance(said, dict) else []
+        rows[name].tail = [str(line) for line in lines][-TAIL:]
 
 
 def take(row: Row, what: str, reply: Reply) -> bool:
     """Read one answer; True where the backend is well."""
     error, result = reply.error, reply.result
     if error is not None and error.code == REQUEST_FAILED:
-        row.detail = error.message.partition(": ")[2] or error.message
+        row.detail = error.message.partition(f"backend {row.settings.name}: ")[2] or error.message
         data = error.data if isinstance(error.data, dict) else {}
-        row.tail = str(data.get("stderr") or "").splitlines()[-5:]
+        row.tail = str(data.get("stderr") or "").splitlines()[-TAIL:]
         return False
     if what == "tools":
         tools = result.get("tools") if isinstance(result, dict) else None

@@ -163,8 +163,11 @@ def check_python3() -> Check:
 
 
 def check_cache(archive: str, package: str) -> Check:
-    """Look at the folder that the .pyz unpacks itself into; its launcher knows which."""
-    roots: list[str] = getattr(sys.modules["__main__"], "_roots", list)()
+    """Look at the folder that the .pyz unpacks itself into; a module in it knows which."""
+    sys.path.append(archive)
+    from _unpack import list_roots
+
+    roots: list[str] = list_roots()
     fix = "let it be yours, writable by you alone; or set XDG_CACHE_HOME to such a folder"
     if package.startswith(archive + os.sep):
         tried = " nor ".join(roots)

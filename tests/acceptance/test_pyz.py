@@ -254,6 +254,21 @@ def test_files_missing_in_the_cache_are_no_harm(tmp_path: Path) -> None:
     assert version(sys.executable, env) == VERSION
 
 
+def test_without_the_bundle_it_starts_all_the_same(tmp_path: Path) -> None:
+    env = home(tmp_path)
+    version(sys.executable, env)
+    (bundle,) = tmp_path.glob("home/.cache/duet-rpc/*/site-packages/duet_rpc/start.bin")
+    bundle.unlink()
+    assert version(sys.executable, env) == VERSION
+
+
+def test_a_cache_named_by_a_relative_path_is_not_trusted(tmp_path: Path) -> None:
+    env = {**home(tmp_path), "XDG_CACHE_HOME": "cache"}
+    assert version(sys.executable, env) == VERSION
+    assert not (tmp_path / "cache").exists()
+    assert builds(tmp_path / "home" / ".cache" / "duet-rpc")
+
+
 def test_old_builds_do_not_pile_up_but_what_runs_stays(tmp_path: Path) -> None:
     root = tmp_path / "home" / ".cache" / "duet-rpc"
     root.mkdir(parents=True, mode=0o700)

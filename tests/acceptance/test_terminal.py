@@ -16,7 +16,10 @@ VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
 
 def home(folder: Path) -> dict[str, str]:
     (folder / "home").mkdir()
-    return environment(folder / "home", PYTHONPATH="", PROMPT_TOOLKIT_NO_CPR="1")
+    (folder / "tmp").mkdir()  # or what another start left in the usual one is found there
+    return environment(
+        folder / "home", PYTHONPATH="", PROMPT_TOOLKIT_NO_CPR="1", TMPDIR=str(folder / "tmp")
+    )
 
 
 def test_call(python: str, tmp_path: Path) -> None:

@@ -99,5 +99,25 @@ Return `quit' if that ended BODY, or else what BODY returned."
   (cl-remove-if-not (lambda (message) (equal (plist-get message :method) method))
                     (append (duet-rpc-request "seen") nil)))
 
+(defmacro duet-rpc-test-typing (keys &rest body)
+  "Run BODY in this buffer while a person types KEYS, and answers y."
+  (declare (indent 1) (debug t))
+  `(let ((map (make-sparse-keymap)))
+     (define-key map (kbd "<f5>") (lambda () (interactive) ,@body))
+     (save-window-excursion
+       (set-window-buffer nil (current-buffer))
+       (let ((minor-mode-overriding-map-alist (list (cons t map))))
+         (cl-letf (((symbol-function 'y-or-n-p) #'always))
+           (execute-kbd-macro (vconcat (kbd "<f5>") (kbd ,keys))))))))
+
+(defun duet-rpc-test-result ()
+  "Return what the buffer of results shows, as Lisp."
+  (with-current-buffer "*duet-rpc result*"
+    (json-parse-string (buffer-string) :object-type 'plist :null-object nil
+                       :false-object :json-false)))
+
+(defvar duet-rpc-test-got nil
+  "What a command of a test was answered.")
+
 (provide 'duet-rpc-test-helpers)
 ;;; duet-rpc-test-helpers.el ends here

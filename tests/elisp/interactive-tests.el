@@ -6,23 +6,6 @@
 (defvar comp-enable-subr-trampolines)
 (defvar native-comp-enable-subr-trampolines)
 
-(defmacro duet-rpc-test-typing (keys &rest body)
-  "Run BODY in this buffer while a person types KEYS, and answers y."
-  (declare (indent 1) (debug t))
-  `(let ((map (make-sparse-keymap)))
-     (define-key map (kbd "<f5>") (lambda () (interactive) ,@body))
-     (save-window-excursion
-       (set-window-buffer nil (current-buffer))
-       (let ((minor-mode-overriding-map-alist (list (cons t map))))
-         (cl-letf (((symbol-function 'y-or-n-p) #'always))
-           (execute-kbd-macro (vconcat (kbd "<f5>") (kbd ,keys))))))))
-
-(defun duet-rpc-test-result ()
-  "Return what the buffer of results shows, as Lisp."
-  (with-current-buffer "*duet-rpc result*"
-    (json-parse-string (buffer-string) :object-type 'plist :null-object nil
-                       :false-object :json-false)))
-
 (ert-deftest duet-rpc-call-asks-for-every-kind-of-parameter ()
   (duet-rpc-test-with-fake
     (with-temp-buffer
@@ -99,7 +82,7 @@
     (let (table)
       (cl-letf (((symbol-function 'completing-read)
                  (lambda (_ collection &rest _) (setq table collection) "version")))
-        (duet-rpc--read-method "Call: "))
+        (duet-rpc--read-method "Call: " (duet-rpc--methods)))
       (let ((annotate (alist-get 'annotation-function
                                  (cdr (funcall table "" nil 'metadata)))))
         (should (member "setLogLevel" (all-completions "" table)))
@@ -262,7 +245,6 @@
 (duet-rpc-define-command duet-rpc-test-upcase-symbol "upcase" :params (:text symbol))
 (duet-rpc-define-command duet-rpc-test-prompt "every.kindOf"
   :params (:level prompt :text "fixed" :n 3) :result buffer)
-(defvar duet-rpc-test-got nil)
 (duet-rpc-define-command duet-rpc-test-function "upcase"
   :params (:text prompt) :result (lambda (result) (setq duet-rpc-test-got result)))
 
@@ -427,7 +409,7 @@
       (setq start (match-end 0))
       (cl-incf found)
       (should (commandp (intern (match-string 1 layout)))))
-    (should (= found 12))))
+    (should (= found 14))))
 
 (ert-deftest duet-rpc-doctor-tells-all-without-waiting ()
   (duet-rpc-test-with-pyz

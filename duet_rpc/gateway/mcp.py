@@ -1,0 +1,153 @@
+"""`duet-rpc mcp --gateway`: the tools of all MCP servers and the user's methods, as one server.
+
+It is the gateway with another client in front of it: one that speaks MCP by lines and
+knows tools and nothing else. The user's methods are behind it as one more backend, a
+`duet-rpc mcp` of its own, so that one of them that takes long holds up nobody.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from duet_rpc.gateway.dialects import MCP
+from duet_rpc.gateway.gateway import LIST_CHANGED, Gateway
+from duet_rpc.gateway.tools import OWN, split_tool
+from duet_rpc.mcp.session import CACHE, COMPLETE, Session, invalid
+from duet_rpc.protocol.envelope import encode_request, encode_result, replace, split_object
+from duet_rpc.protocol.errors import METHOD_NOT_FOUND, TITLES, RpcError
+from duet_rpc.protocol.framing import LINES, Framing
+from duet_rpc.protocol.limits import RECEIVED_MAX
+from duet_rpc.protocol.messages import Failure, Request, encode_failure, encode_success, to_json
+from duet_rpc.server import dispatch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from duet_rpc.gateway.backend import Backend, Outcome
+    from duet_rpc.gateway.tools import Tool
+    from duet_rpc.mcp.versions import Version
+    from duet_rpc.protocol.envelope import Envelope
+
+NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+
+
+def encode_one_line(body: bytes) -> bytes:
+    """Make one line of what a server may have broken into several, between two tokens."""
+    return LINES.encode(body.translate(NO_BREAKS) if b"\n" in body or b"\r" in body else body)
+
+
+class McpGateway(Gateway):
+    """The gateway, for an MCP client."""
+
+    command = "mcp --gateway"
+    framing = Framing(LINES.form, LINES.decoder, encode_one_line)
+    dialect = MCP
+    answers_cancelled = False
+    _session: Session
+
+    def prepare(self) -> None:
+        """Begin without a handshake."""
+        self._session = Session(list_changed=True)
+        self._tools.on_news = self._announce_tools
+
+    # The client asks.
+
+    def _route(self, message: Envelope, method: str) -> None:
+        id = message.id
+        if id is None:
+            if method == MCP.cancel:
+                self._cancel(message, MCP.cancel_key)
+            elif not method.startswith("notifications/"):
+                self._log.warn(TITLES[METHOD_NOT_FOUND], method)
+            return
+        try:
+            version = self._session.begin(id, method, message.value("params"))
+            if isinstance(version, bytes):
+                self._say(encode_success(id, version))
+            elif version is None:
+                self._say_failure(dispatch.not_found(Request(method, None, id)), method)
+            elif method == "tools/list":
+                self._list(id, version)
+            else:
+                self._call(message, version)
+        except RpcError as error:
+            self._say_failure(Failure(id, error.code, error.message, error.data), method)
+
+    def _say_failure(self, failure: Failure, method: str) -> None:
+        title = TITLES.get(failure.code, f"refused with error {failure.code}")
+        self._log.warn(title, method, failure.id)
+        self._say(encode_failure(failure))
+
+    def _list(self, original: str, version: Version) -> None:
+        id = self._take_in(original, "tools/list", OWN)
+        if id is None:
+            return
+        self._own[id] = None
+
+        def done(tools: list[Tool], _absent: dict[str, str]) -> None:
+            if id in self._own:
+                result = '{"tools":[' + ",".join(tool.text for tool in tools) + "]}"
+                if version.stateless:
+                    result = as_stateless(result, to_json(CACHE).decode()[1:-1])
+                self._say(encode_result(self._finish_own(id), result).encode())
+
+        self._tools.collect(self._times.list, done)
+
+    def _call(self, message: Envelope, version: Version) -> None:
+        value, params = message.value("params"), message.params
+        name = value.get("name") if isinstance(value, dict) else None
+        if params is None or not isinstance(name, str):
+            raise invalid("name must be a string")
+        backend, tool = split_tool(name)
+        server = self._backends.get(backend)
+        if not tool or server is None or server.dialect is not MCP:
+            server, tool = self._backends.get(OWN), name
+        if server is None:
+            raise invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
+        params = replace(params, ("name",), to_json(tool).decode())
+        id = self._forward(server, message, "tools/call", params)
+        if id is not None and id in server.pending and version.stateless:
+            server.pending[id].receive = partial(self._settle_stateless, server, id)
+
+    # The servers answer and ask.
+
+    def _settle_stateless(self, backend: Backend, id: int, outcome: Outcome) -> None:
+        """Hand a result on in the words of the stateless version."""
+        result = None if isinstance(outcome, Failure) else outcome.raw("result")
+        if result is None or not result.startswith("{"):
+            self.settle(backend, id, outcome)
+            return
+        original, _ = self._ids.restore(id)
+        self._say(encode_result(original, as_stateless(result)).encode())
+
+    def take(self, backend: Backend, message: Envelope) -> None:
+        """Take what a server asks or says: it has been told that nobody here can do anything."""
+        method, params = str(message.method), message.params
+        if message.id is not None:
+            if method == "ping":
+                backend.answer(encode_result(message.id, "{}"))
+            else:
+                failure = dispatch.not_found(Request(method, None, message.id))
+                backend.answer(encode_failure(failure).decode())
+        elif method == MCP.progress and params is not None and params[0] == "{":
+            self._progress(backend, params)
+        elif method == LIST_CHANGED:
+            self._tools.forget(backend.name)
+            self._announce_tools()
+
+    def _announce(self, backend: Backend) -> None:
+        """Say nothing: how the servers are is no matter of MCP."""
+
+    def _announce_tools(self) -> None:
+        if self._session.handshake is not None:
+            self._say(encode_request(LIST_CHANGED, None).encode())
+
+
+def as_stateless(result: str, more: str = "") -> str:
+    """Put into a result what the stateless version wants in it."""
+    members = split_object(result)[0]
+    if "resultType" in members:
+        return result
+    added = '"resultType":"complete"' if "_meta" in members else COMPLETE.decode()
+    if more:
+        added += f",{more}"
+    return f"{{{added},{result[1:]}" if members else f"{{{added}}}"

@@ -1,0 +1,613 @@
+;;; gateway-tests.el --- Other servers, through the gateway  -*- lexical-binding: t; -*-
+
+;;; Commentary:
+
+;; The real gateway; behind it the server of tests/backend.py, which does
+;; what it is told to.  Called `plain', it speaks Content-Length; called
+;; `mcp', it is an MCP server, whose `tools/call' returns its params.
+
+;;; Code:
+
+(require 'duet-rpc-test-helpers)
+
+(defun duet-rpc-test-backend (name framing &rest habits)
+  "Return the configuration of a backend NAME with FRAMING and HABITS."
+  (format "[backends.%s]\nframing = %S\ndialect = %S\ncommand = [%s]\n"
+          name framing (if (member "mcp" habits) "mcp" "plain")
+          (mapconcat (lambda (word) (format "%S" word))
+                     `("python3" ,(expand-file-name "../backend.py" duet-rpc-test-directory)
+                       ,framing ,@habits)
+                     ", ")))
+
+(defmacro duet-rpc-test-with-config (config &rest body)
+  "Run BODY with the real daemon and gateway, configured by CONFIG."
+  (declare (indent 1) (debug t))
+  `(let ((file (make-temp-file "duet-rpc" nil ".toml" ,config))
+         (duet-rpc--handlers (make-hash-table :test #'equal)))
+     (unwind-protect
+         (with-environment-variables (("DUET_RPC_CONFIG" file))
+           (save-window-excursion
+             (duet-rpc-test-with-pyz
+               ,@body
+               ;; The list may have asked something by itself.
+               (let ((calls (duet-rpc--server-calls (duet-rpc--server 'gateway))))
+                 (duet-rpc-test-until (= 0 (hash-table-count calls)))))))
+       (delete-file file)
+       (when-let ((list (get-buffer "*duet-rpc backends*")))
+         (kill-buffer list)))))
+
+(defmacro duet-rpc-test-with-backends (&rest body)
+  "Run BODY with `plain' and `mcp' behind the gateway."
+  (declare (indent 0) (debug t))
+  `(duet-rpc-test-with-config
+       (concat (duet-rpc-test-backend "plain" "content-length")
+               (duet-rpc-test-backend "mcp" "lines" "mcp"))
+     ,@body))
+
+(defun duet-rpc-test-gateway-pid ()
+  "Return the process id of the gateway."
+  (process-id (duet-rpc--server-process (duet-rpc--server 'gateway))))
+
+(defun duet-rpc-test-backend-status (name)
+  "Return what the gateway says of the backend NAME."
+  (cl-find name (plist-get (duet-rpc-gateway-request "gateway/status") :backends)
+           :test #'equal :key (lambda (each) (plist-get each :name))))
+
+(defun duet-rpc-test-dead-p (pid)
+  "Return non-nil if the process PID is gone."
+  (let ((state (alist-get 'state (process-attributes pid))))
+    (member state '(nil "Z"))))
+
+(defun duet-rpc-test-row (name)
+  "Return the line of NAME in the list of backends."
+  (with-current-buffer "*duet-rpc backends*"
+    (save-excursion
+      (goto-char (point-min))
+      (if (re-search-forward (format "^ *%s " name) nil t)
+          (buffer-substring-no-properties (line-beginning-position) (line-end-position))
+        ""))))
+
+(defun duet-rpc-test-go-to (name)
+  "Go to the line of NAME in the list of backends."
+  (pop-to-buffer "*duet-rpc backends*")
+  (goto-char (point-min))
+  (re-search-forward (format "^ *%s " name)))
+
+
+(defun duet-rpc-test-called ()
+  "Return the name and the arguments of the tool call that the result shows."
+  (let ((result (duet-rpc-test-result)))
+    (cons (plist-get result :name) (plist-get result :arguments))))
+
+
+;;; Calling
+
+(ert-deftest duet-rpc-gateway-starts-with-the-first-call ()
+  (duet-rpc-test-with-backends
+    (should (eq 'stopped (duet-rpc-status 'gateway)))
+    (should (equal (duet-rpc-gateway-request "plain/echo" '(:text "é" :n 1.0))
+                   '(:text "é" :n 1.0)))
+    (should (eq 'ready (duet-rpc-status 'gateway)))
+    ;; The daemon is another server, and nobody has asked for it.
+    (should (eq 'stopped (duet-rpc-status)))
+    (let ((pid (duet-rpc-test-gateway-pid)))
+      (should (duet-rpc-request "version"))
+      (should-not (= pid (duet-rpc-test-pid)))
+      (duet-rpc-gateway)
+      (should (= pid (duet-rpc-test-gateway-pid)))
+      (duet-rpc-stop)
+      (should (eq 'ready (duet-rpc-status 'gateway)))
+      (duet-rpc-restart 'gateway)
+      (should (duet-rpc-gateway-request "version"))
+      (should-not (= pid (duet-rpc-test-gateway-pid)))
+      (should (duet-rpc-test-dead-p pid)))))
+
+(ert-deftest duet-rpc-gateway-is-a-command ()
+  (duet-rpc-test-with-backends
+    (should (string-match-p "M-x duet-rpc-backends"
+                            (duet-rpc-test-messages
+                              (call-interactively #'duet-rpc-gateway))))
+    (duet-rpc-test-until (eq 'ready (duet-rpc-status 'gateway)))
+    (let ((current-prefix-arg '(4)))
+      (should (string-match-p
+               "^duet-rpc gateway: ready, version 0.*0 calls pending"
+               (duet-rpc-test-messages (call-interactively #'duet-rpc-status))))
+      (should (string-match-p
+               "^duet-rpc gateway runs already; C-u M-x duet-rpc-restart"
+               (duet-rpc-test-messages (call-interactively #'duet-rpc-start))))
+      (call-interactively #'duet-rpc-show-log)
+      (should (equal (buffer-name) "*duet-rpc gateway log*"))
+      (duet-rpc-test-until (string-match-p "gateway started" (buffer-string)))
+      (call-interactively #'duet-rpc-stop))
+    (should (eq 'stopped (duet-rpc-status 'gateway)))
+    (should (eq 'stopped (duet-rpc-status)))))
+
+(ert-deftest duet-rpc-gateway-calls-end-as-the-daemons-do ()
+  (duet-rpc-test-with-backends
+    (let ((err (should-error (duet-rpc-gateway-request "plain/nonsense")
+                             :type 'duet-rpc-error)))
+      (should (equal (duet-rpc-error-code err) -32601)))
+    (should-error (duet-rpc-gateway-request "plain/hold" nil :timeout 0.3)
+                  :type 'duet-rpc-timeout)
+    (let (got)
+      (duet-rpc-gateway-async-request
+       "plain/echo" '(:a 1) :success-fn (lambda (result) (push result got)))
+      (duet-rpc-gateway-async-request
+       "plain/nonsense" nil :error-fn (lambda (err) (push (plist-get err :code) got)))
+      (duet-rpc-gateway-async-request
+       "plain/progress" '(:x 1) :progress-fn (lambda (value) (push value got)))
+      (duet-rpc-cancel (duet-rpc-gateway-async-request "plain/hold" nil
+                                                       :error-fn #'ert-fail))
+      (duet-rpc-test-until (= 3 (length got)))
+      (should (member '(:done 1.0) got)))
+    (duet-rpc-gateway-notify "plain/hello" '(:n 1))
+    (let ((seen (mapcar (lambda (each) (plist-get each :method))
+                        (duet-rpc-gateway-request "plain/seen"))))
+      ;; One call timed out, one was cancelled.
+      (should (equal seen '("$/cancelRequest" "$/cancelRequest" "hello"))))))
+
+(ert-deftest duet-rpc-gateway-call-is-cancelled-by-quit ()
+  (duet-rpc-test-with-backends
+    (duet-rpc-gateway-request "mcp/initialize")
+    (let ((inhibit-quit nil))
+      (should (eq 'quit (duet-rpc-test-quitting 0.3
+                          (duet-rpc-call "mcp/hold" nil nil 'gateway)))))
+    (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending)))
+    (should (cl-find "notifications/cancelled" (duet-rpc-gateway-request "mcp/seen")
+                     :test #'equal :key (lambda (each) (plist-get each :method))))))
+
+(ert-deftest duet-rpc-gateway-needs-a-command-of-its-own-beside-a-whole-one ()
+  (duet-rpc-test-with duet-rpc-test-fake
+    (let ((err (should-error (duet-rpc-gateway-request "version") :type 'duet-rpc-error)))
+      (should (string-match-p "`duet-rpc-gateway-command'" (cadr err))))
+    (let ((duet-rpc-gateway-command (list "python3" duet-rpc-test-pyz "gateway")))
+      (should (duet-rpc-gateway-request "gateway/status")))))
+
+
+;;; Deaths
+
+(ert-deftest duet-rpc-gateway-ends-50-calls-of-a-dead-backend-once-each ()
+  (duet-rpc-test-with-backends
+    (let ((ends (make-vector 50 0)) texts other)
+      (should (duet-rpc-gateway-request "mcp/pid"))
+      (dotimes (i 50)
+        (duet-rpc-gateway-async-request
+         "plain/hold" nil
+         :success-fn (lambda (_) (cl-incf (aref ends i)))
+         :timeout-fn (lambda () (cl-incf (aref ends i)))
+         :error-fn (lambda (err)
+                     (cl-incf (aref ends i))
+                     (push (plist-get (plist-get err :data) :stderr) texts))))
+      (duet-rpc-gateway-async-request "mcp/hold" nil
+                                      :error-fn (lambda (err) (setq other err)))
+      (let ((err (should-error (duet-rpc-gateway-request "plain/die" '(:code 3))
+                               :type 'duet-rpc-error)))
+        (should (= -32803 (duet-rpc-error-code err)))
+        (should (= 3 (plist-get (duet-rpc-error-data err) :exitCode))))
+      (duet-rpc-test-until (= 50 (length texts)))
+      (accept-process-output nil 0.2)
+      (should (equal ends (make-vector 50 1)))
+      (should (equal (delete-dups texts) '("last words")))
+      ;; The other one's is still pending, and the gateway lives.
+      (should-not other)
+      (should (= 1 (hash-table-count
+                    (duet-rpc--server-calls (duet-rpc--server 'gateway)))))
+      (duet-rpc-gateway-request "mcp/release")
+      (duet-rpc-test-until (equal "ready" (plist-get (duet-rpc-test-backend-status "plain")
+                                                     :state)))
+      (should (integerp (duet-rpc-gateway-request "plain/pid"))))))
+
+(ert-deftest duet-rpc-gateway-death-is-told-and-mended ()
+  (duet-rpc-test-with-backends
+    (let ((pids (list (duet-rpc-gateway-request "plain/pid")
+                      (duet-rpc-gateway-request "mcp/pid")))
+          ended)
+      (duet-rpc-backends)
+      (duet-rpc-test-until
+       (string-match-p "gateway started" (duet-rpc--log-tail (duet-rpc--server 'gateway) 5)))
+      (duet-rpc-gateway-async-request "plain/hold" nil
+                                      :error-fn (lambda (err) (push err ended)))
+      (let ((shown (duet-rpc-test-messages
+                     (signal-process (duet-rpc-test-gateway-pid) 9)
+                     (duet-rpc-test-until ended))))
+        (should (string-match-p "duet-rpc gateway was killed by signal 9; \
+it starts again in 1 s" shown))
+        (should (string-match-p "(C-u M-x duet-rpc-show-log has more)" shown))
+        (should (string-match-p "gateway started" shown)))
+      (should (= 1 (length ended)))
+      (should (eq 'waiting (duet-rpc-status 'gateway)))
+      (should (string-match-p "plain +gone +0" (duet-rpc-test-row "plain")))
+      (duet-rpc-test-until (cl-every #'duet-rpc-test-dead-p pids))
+      (duet-rpc-test-until (eq 'ready (duet-rpc-status 'gateway)))
+      (duet-rpc-test-until (string-match-p "stopped" (duet-rpc-test-row "plain")))
+      (should (integerp (duet-rpc-gateway-request "plain/pid")))
+      (duet-rpc-test-until (string-match-p "ready" (duet-rpc-test-row "plain"))))))
+
+(ert-deftest duet-rpc-gateway-gives-up-on-a-broken-configuration ()
+  (duet-rpc-test-with-config "[backends.x]\ncommand = 5\n"
+    (dotimes (_ duet-rpc--short-lives)
+      (should-error (duet-rpc-gateway-request "version") :type 'duet-rpc-error))
+    (should (eq 'failed (duet-rpc-status 'gateway)))
+    (let ((text (cadr (should-error (duet-rpc-backends) :type 'user-error))))
+      (should (string-match-p "C-u M-x duet-rpc-restart" text))
+      (should (string-match-p "backends.x.command" text)))))
+
+
+;;; What backends send
+
+(defun duet-rpc-test-asked (method &optional params)
+  "Have the backend `plain' ask METHOD with PARAMS; return the answer it got."
+  (let ((answer (duet-rpc-gateway-request
+                 "plain/ask" (list :id 1 :method method
+                                   :params (or params (make-hash-table))))))
+    (or (plist-get answer :error) (list :result (plist-get answer :result)))))
+
+(ert-deftest duet-rpc-gateway-handler-answers-a-backend ()
+  (duet-rpc-test-with-backends
+    (let (where)
+      (duet-rpc-gateway-handle "plain/double"
+                               (lambda (params)
+                                 (setq where default-directory)
+                                 (* 2 (plist-get params :n))))
+      (should (equal (duet-rpc-test-asked "double" '(:n 21)) '(:result 42)))
+      (should (equal where "/")))
+    ;; It may itself call, wait, and ask a person.
+    (duet-rpc-gateway-handle "plain/roots"
+                             (lambda (_) (list :pid (duet-rpc-gateway-request "mcp/pid"))))
+    (should (integerp (plist-get (plist-get (duet-rpc-test-asked "roots") :result) :pid)))
+    (duet-rpc-gateway-handle "plain/nothing" #'ignore)
+    (should (equal (duet-rpc-test-asked "nothing") '(:result nil)))
+    (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending)))))
+
+(ert-deftest duet-rpc-gateway-answers-whatever-a-handler-does ()
+  (duet-rpc-test-with-backends
+    (cl-flet ((asked (function)
+                (duet-rpc-gateway-handle "plain/m" function)
+                (let ((answer (duet-rpc-test-asked "m")))
+                  (cons (plist-get answer :code) (plist-get answer :message)))))
+      (should (equal (asked (lambda (_) (jsonrpc-error :code 7 :message "not now")))
+                     '(7 . "not now")))
+      (let (answer)
+        (should (string-match-p
+                 "the function that handles plain/m failed: Oops"
+                 (duet-rpc-test-messages
+                   (setq answer (asked (lambda (_) (error "Oops")))))))
+        (should (equal answer '(-32603 . "Oops"))))
+      ;; No JSON.
+      (should (equal -32603 (car (asked (lambda (_) (list :a (current-buffer)))))))
+      (should (equal -32603 (car (asked (lambda (_) "\xff")))))
+      ;; A person quits; that ends whatever waits, too.
+      (let ((inhibit-quit nil) answer)
+        (duet-rpc-gateway-async-request
+         "plain/ask" '(:id 2 :method "m" :params [])
+         :success-fn (lambda (result) (setq answer (plist-get result :error))))
+        (duet-rpc-gateway-handle "plain/m" (lambda (_) (setq quit-flag t) (while t)))
+        (should (eq 'quit (condition-case nil (duet-rpc-test-until answer) (quit 'quit))))
+        (duet-rpc-test-until answer)
+        (should (equal answer '(:code -32800 :message "Request cancelled")))))
+    (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending)))))
+
+(ert-deftest duet-rpc-gateway-refuses-what-nobody-handles-at-once ()
+  (duet-rpc-test-with-backends
+    (duet-rpc-gateway-request "plain/pid")
+    (let ((begin (float-time)))
+      (should (equal (plist-get (duet-rpc-test-asked "unknown") :code) -32601))
+      (should (< (- (float-time) begin) 2)))
+    (duet-rpc-gateway-handle "plain/unknown" #'always)
+    (should (equal (duet-rpc-test-asked "unknown") '(:result t)))
+    (duet-rpc-gateway-handle "plain/unknown" nil)
+    (should (equal (plist-get (duet-rpc-test-asked "unknown") :code) -32601))))
+
+(ert-deftest duet-rpc-gateway-handler-hears-notifications ()
+  (duet-rpc-test-with-backends
+    (let (heard states)
+      (duet-rpc-gateway-handle "plain/flood"
+                               (lambda (params) (push (plist-get params :number) heard)))
+      (duet-rpc-gateway-handle "gateway/stateChanged"
+                               (lambda (params) (push (plist-get params :state) states)))
+      (duet-rpc-gateway-request "plain/flood" '(:count 300))
+      (duet-rpc-test-until (= 300 (length heard)))
+      (should (equal (nreverse heard) (number-sequence 0 299)))
+      (should (equal states '("ready")))
+      ;; One that fails does not hold up the next.
+      (setq heard nil)
+      (duet-rpc-gateway-handle "plain/flood"
+                               (lambda (params)
+                                 (push params heard)
+                                 (error "Oops")))
+      (let ((debug-on-error nil))
+        (should (string-match-p
+                 "handles plain/flood failed: Oops"
+                 (duet-rpc-test-messages
+                   (duet-rpc-gateway-request "plain/flood" '(:count 3))
+                   (duet-rpc-test-until (= 3 (length heard))))))))))
+
+(ert-deftest duet-rpc-gateway-answer-amid-the-sending-of-a-request ()
+  ;; The id of the answer is not taken for that of the request.
+  (duet-rpc-test-with-backends
+    (duet-rpc-gateway-request "plain/pid")
+    (let ((server (duet-rpc--server 'gateway)) (answered nil))
+      (duet-rpc-gateway-handle "plain/m" (lambda (_) (setq answered t)))
+      (cl-letf* ((send (symbol-function 'process-send-string))
+                 ((symbol-function 'process-send-string)
+                  (lambda (process string)
+                    (funcall send process string)
+                    (when (string-match-p "plain/hold" string)
+                      (duet-rpc-gateway-notify "plain/ask" '(:id 1 :method "m"))
+                      (duet-rpc-test-until answered)))))
+        (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
+          (should answered)
+          (duet-rpc-cancel call)))
+      (should (= 0 (hash-table-count (duet-rpc--server-calls server))))
+      (duet-rpc-test-until
+       (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending))))))
+
+
+;;; The list
+
+(ert-deftest duet-rpc-backends-lists-them ()
+  (duet-rpc-test-with-backends
+    (duet-rpc-backends)
+    (should (derived-mode-p 'duet-rpc-backends-mode))
+    (should (equal (mapcar #'car tabulated-list-entries) '("plain" "mcp")))
+    (should (string-match-p "plain +stopped +0 +0 +plain, content-length"
+                            (duet-rpc-test-row "plain")))
+    (let ((pid (duet-rpc-gateway-request "mcp/pid")))
+      (duet-rpc-test-until
+       (string-match-p (format "mcp +ready +%d +0 +0 +[0-9]+s +mcp, lines" pid)
+                       (duet-rpc-test-row "mcp"))))
+    ;; While nothing changes, nothing is asked.
+    (accept-process-output nil 0.3)
+    (let ((last duet-rpc--last-token)
+          (end (+ (float-time) 1)))
+      (while (< (float-time) end)
+        (accept-process-output nil 0.05))
+      (should (= last duet-rpc--last-token))
+      (should-not (cl-some #'timer--repeat-delay timer-list)))
+    (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
+      (duet-rpc-test-until
+       (string-match-p "plain +ready +[0-9]+ +1 " (duet-rpc-test-row "plain")))
+      (duet-rpc-cancel call)
+      (duet-rpc-test-until
+       (string-match-p "plain +ready +[0-9]+ +0 " (duet-rpc-test-row "plain"))))
+    ;; It asks when it is not on the screen no more than when told to.
+    (pop-to-buffer "*duet-rpc backends*")
+    (quit-window)
+    (let ((before (duet-rpc-test-row "plain")))
+      (duet-rpc-gateway-request "gateway/stop" '(:backend "plain"))
+      (duet-rpc-test-until (equal "stopped" (plist-get (duet-rpc-test-backend-status "plain")
+                                                       :state)))
+      (should (equal before (duet-rpc-test-row "plain")))
+      (pop-to-buffer "*duet-rpc backends*")
+      (call-interactively (key-binding "g"))
+      (should (string-match-p "plain +stopped" (duet-rpc-test-row "plain"))))
+    ;; Sorted by number.
+    (goto-char (point-min))
+    (tabulated-list-sort 2)
+    (tabulated-list-sort 2)
+    (revert-buffer)
+    (should (equal (tabulated-list-get-id (point-min)) "mcp"))))
+
+(ert-deftest duet-rpc-backends-restarts-and-stops ()
+  (duet-rpc-test-with-backends
+    (let ((pid (duet-rpc-gateway-request "mcp/pid"))
+          (other (duet-rpc-gateway-request "plain/pid")))
+      (duet-rpc-backends)
+      (duet-rpc-test-go-to "mcp")
+      (call-interactively (key-binding "r"))
+      (duet-rpc-test-until
+       (let ((now (plist-get (duet-rpc-test-backend-status "mcp") :pid)))
+         (and now (/= now pid))))
+      (duet-rpc-test-until (string-match-p "ready" (duet-rpc-test-row "mcp")))
+      (should (duet-rpc-test-dead-p pid))
+      ;; Point stays on its line, in the window too.
+      (should (equal "mcp" (tabulated-list-get-id)))
+      (should (equal "mcp" (tabulated-list-get-id (window-point))))
+      (should (= other (duet-rpc-gateway-request "plain/pid")))
+      (dolist (key '("k" "s"))
+        (should (duet-rpc-gateway-request "mcp/pid"))
+        (duet-rpc-test-until (string-match-p "ready" (duet-rpc-test-row "mcp")))
+        (call-interactively (key-binding key))
+        (duet-rpc-test-until (string-match-p "mcp +stopped" (duet-rpc-test-row "mcp"))))
+      (should (= other (duet-rpc-gateway-request "plain/pid")))
+      (goto-char (point-max))
+      (should-error (duet-rpc-backends-restart) :type 'user-error))))
+
+(ert-deftest duet-rpc-backends-tells-why-one-failed ()
+  (duet-rpc-test-with-config
+      (concat (duet-rpc-test-backend "broken" "lines" "die-at-once=7")
+              "[backends.missing]\ncommand = [\"no-such-program\"]\n")
+    (duet-rpc-backends)
+    (should-error (duet-rpc-gateway-request "missing/x") :type 'duet-rpc-error)
+    (duet-rpc-test-until (string-match-p "failed.*no-such-program"
+                                         (duet-rpc-test-row "missing")))
+    (should-error (duet-rpc-gateway-request "broken/x") :type 'duet-rpc-error)
+    (duet-rpc-test-until (string-match-p "backoff.*7" (duet-rpc-test-row "broken")))
+    (duet-rpc-test-go-to "broken")
+    (call-interactively (key-binding "l"))
+    (should (equal (buffer-name) "*duet-rpc stderr of broken*"))
+    (should (string-match-p "not today" (buffer-string)))
+    (revert-buffer)
+    (should (string-match-p "not today" (buffer-string)))
+    (duet-rpc-test-go-to "missing")
+    (call-interactively (key-binding "l"))
+    (should (string-match-p "nothing" (buffer-string)))
+    (duet-rpc-test-go-to "broken")
+    (call-interactively (key-binding "L"))
+    (should (equal (buffer-name) "*duet-rpc gateway log*"))
+    (duet-rpc-test-until (string-match-p "broken.*not today" (buffer-string)))))
+
+(ert-deftest duet-rpc-backends-says-how-to-have-some ()
+  (duet-rpc-test-with-config ""
+    (should (string-match-p "There are no backends.*\\[backends.NAME\\]"
+                            (duet-rpc-test-messages (duet-rpc-backends))))))
+
+(ert-deftest duet-rpc-backends-calls-a-tool-or-a-method ()
+  (duet-rpc-test-with-backends
+    (duet-rpc-backends)
+    (duet-rpc-test-go-to "mcp")
+    (duet-rpc-test-typing "tool0 RET 5 RET" (call-interactively (key-binding "c")))
+    (should (equal (duet-rpc-test-called) '("tool0" :x 5)))
+    (duet-rpc-test-go-to "plain")
+    (duet-rpc-test-typing "echo RET {\"a\":1} RET" (call-interactively (key-binding "\r")))
+    (should (equal (duet-rpc-test-result) '(:a 1)))))
+
+
+;;; Calling by hand
+
+(ert-deftest duet-rpc-call-offers-tools-once-the-gateway-runs ()
+  (duet-rpc-test-with-backends
+    (let (table)
+      (cl-letf (((symbol-function 'completing-read)
+                 (lambda (_ collection &rest _) (setq table collection) "version")))
+        (cl-flet ((offered ()
+                    (duet-rpc--read-method "Call: " (duet-rpc--methods))
+                    (all-completions "" table)))
+          (should-not (member "mcp__tool0" (offered)))
+          (should (eq 'stopped (duet-rpc-status 'gateway)))
+          (duet-rpc-gateway)
+          (let ((names (offered)))
+            (dolist (name '("mcp__tool0" "mcp__tool1" "gateway/status" "version"))
+              (should (= 1 (cl-count name names :test #'equal)))))
+          (should (string-match-p
+                   "([[]x])"
+                   (funcall (alist-get 'annotation-function
+                                       (cdr (funcall table "" nil 'metadata)))
+                            "mcp__tool0"))))))))
+
+(ert-deftest duet-rpc-call-goes-to-the-right-server ()
+  (duet-rpc-test-with-backends
+    (duet-rpc-gateway)
+    (with-temp-buffer
+      (duet-rpc-test-typing "mcp__tool1 RET 7 RET" (call-interactively #'duet-rpc-call))
+      (should (equal (duet-rpc-test-called) '("tool1" :x 7)))
+      (duet-rpc-call-again)
+      (should (equal (duet-rpc-test-called) '("tool1" :x 7)))
+      ;; What nothing describes, but a backend's name tells.
+      (duet-rpc-test-typing "plain/echo RET RET {\"b\":2} RET"
+        (call-interactively #'duet-rpc-call))
+      (should (equal (duet-rpc-test-result) '(:b 2)))
+      ;; One of the daemon's, also if the gateway has one of that name.
+      (duet-rpc-test-typing "version RET" (call-interactively #'duet-rpc-call))
+      (should (= 0 (cl-count-if (lambda (each) (plist-get each :role))
+                                (list (duet-rpc--find-description "version")))))
+      (should (equal (should-error
+                      (duet-rpc-test-typing "other/echo RET RET RET"
+                        (call-interactively #'duet-rpc-call)))
+                     '(user-error "other/echo: Method not found: other/echo"))))))
+
+(ert-deftest duet-rpc-call-does-without-a-gateway-that-hangs ()
+  (duet-rpc-test-with-backends
+    (let ((duet-rpc-gateway-command '("sleep" "30"))
+          (duet-rpc-timeout 1))
+      (duet-rpc-gateway)
+      (let (names)
+        (should (string-match-p
+                 "tools behind the gateway are missing"
+                 (duet-rpc-test-messages
+                   (setq names (mapcar (lambda (each) (plist-get each :name))
+                                       (duet-rpc--methods))))))
+        (should (member "version" names)))
+      (duet-rpc-stop 'gateway))))
+
+(defun duet-rpc-test-tool (how &rest result)
+  "Call a tool that returns RESULT; use that in the way HOW."
+  (duet-rpc-call "mcp/tools/call" result how 'gateway))
+
+(ert-deftest duet-rpc-call-shows-what-tools-return ()
+  (duet-rpc-test-with-backends
+    (cl-flet ((shown (&rest result)
+                (apply #'duet-rpc-test-tool nil result)
+                (with-current-buffer "*duet-rpc result*"
+                  (cons major-mode (string-trim (buffer-string))))))
+      (should (equal (shown :content [(:type "text" :text "one\n\"two\"")
+                                      (:type "text" :text "é")])
+                     '(text-mode . "one\n\"two\"\né")))
+      (should (string-match-p "\\`{\n *\"a\": 1\n}\\'"
+                              (cdr (shown :structuredContent '(:a 1)
+                                          :content [(:type "text" :text "{\"a\": 1}")]))))
+      (should (string-match-p "\\`{\n *\"a\": 1\n}\\'"
+                              (cdr (shown :structuredContent '(:a 1) :content []))))
+      ;; A text that says more than its structure.
+      (should (equal (shown :structuredContent '(:content "x\ny")
+                            :content [(:type "text" :text "x\ny")])
+                     '(text-mode . "x\ny")))
+      (should (equal (cdr (shown :content [(:type "image" :mimeType "image/png" :data "AAAA")
+                                           (:type "resource" :resource (:uri "u" :text "t"))
+                                           (:type "resource" :resource (:uri "u"))
+                                           (:type "resource_link" :uri "file:///x")]))
+                     "[image, image/png, 3 bytes]\nt\nu\nfile:///x"))
+      (should (equal (shown :content []) '(text-mode . "")))
+      ;; No result of a tool at all.
+      (should (string-match-p "\"odd\": 1" (cdr (shown :odd 1)))))
+    (with-temp-buffer
+      (duet-rpc-test-tool 'insert :content [(:type "text" :text "hi")])
+      (should (equal (buffer-string) "hi")))
+    (should (equal (should-error
+                    (duet-rpc-test-tool nil :isError t
+                                        :content [(:type "text" :text "no such zone")]))
+                   '(user-error "mcp/tools/call: no such zone")))
+    (should (equal (should-error (duet-rpc-test-tool nil :isError t :content []))
+                   '(user-error "mcp/tools/call: failed")))))
+
+(duet-rpc-define-command duet-rpc-test-tool-command "mcp__tool0"
+  :params (:x prompt) :gateway t :result (lambda (result) (setq duet-rpc-test-got result)))
+
+(ert-deftest duet-rpc-define-command-takes-a-tool ()
+  (duet-rpc-test-with-backends
+    (with-temp-buffer
+      (duet-rpc-test-typing "8 RET" (duet-rpc-test-tool-command))
+      (should (equal (plist-get duet-rpc-test-got :arguments) '(:x 8))))))
+
+(ert-deftest duet-rpc-generate-wrappers-writes-tools ()
+  (let ((file (make-temp-file "duet-methods" nil ".el")))
+    (unwind-protect
+        (duet-rpc-test-with-backends
+          (duet-rpc-gateway)
+          (duet-rpc-generate-wrappers file "gw")
+          (load file nil t)
+          (should (equal (plist-get (funcall 'gw-mcp-tool0 3) :arguments) '(:x 3)))
+          (should (plist-get (funcall 'gw-version) :version)))
+      (delete-file file))))
+
+
+;;; Seeing
+
+(ert-deftest duet-rpc-list-methods-has-the-tools ()
+  (duet-rpc-test-with-backends
+    (duet-rpc-gateway)
+    (duet-rpc-list-methods)
+    (goto-char (point-min))
+    (should (search-forward "mcp__tool0"))
+    (duet-rpc-test-typing "4 RET" (duet-rpc-methods-call))
+    (should (equal (duet-rpc-test-called) '("tool0" :x 4)))))
+
+(ert-deftest duet-rpc-mode-line-has-the-gateway ()
+  (cl-flet ((shown () (substring-no-properties (string-join (duet-rpc--mode-line)))))
+    (duet-rpc-test-with-backends
+      (duet-rpc-gateway)
+      (should (equal (shown) " duet+gw:starting"))
+      (duet-rpc-gateway-request "version")
+      (should (equal (shown) " duet+gw"))
+      (duet-rpc-request "version")
+      (should (equal (shown) " duet:ready+gw"))
+      (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
+        (should (equal (shown) " duet:ready+gw:busy 1"))
+        (duet-rpc-cancel call))
+      (duet-rpc-stop 'gateway)
+      (should (equal (shown) " duet:ready")))))
+
+(ert-deftest duet-rpc-doctor-looks-at-the-gateway ()
+  (duet-rpc-test-with-backends
+    (duet-rpc-doctor)
+    (should (string-match-p "^Gateway +stopped: not running; M-x duet-rpc-gateway"
+                            (buffer-string)))
+    (duet-rpc-test-until (string-match-p "^Ping +[0-9.]+ ms" (buffer-string)))
+    (duet-rpc-gateway-request "plain/pid")
+    (duet-rpc-doctor)
+    (duet-rpc-test-until (not (string-match-p " \\.\\.\\.$" (buffer-string))))
+    (should (string-match-p
+             "^Gateway +ready, process [0-9]+, .*2 backends\n +plain: ready *\n +mcp: stopped"
+             (buffer-string)))))
+
+;;; gateway-tests.el ends here

@@ -52,10 +52,9 @@ coverage: dist/duet-rpc.pyz build/tools ## which lines and branches the tests re
 	@$(BIN)/python -m coverage report
 
 audit: .venv/ready ## look for known holes in what is bundled and in what builds and tests it
-	@$(BIN)/python -m pip install --quiet pip-audit && \
-	  $(BIN)/python -m pip_audit --skip-editable --progress-spinner off || \
-	  { [ $$? = 1 ] && $(BIN)/python -c 'import pip_audit' && \
-	    echo "pip-audit found something, or could not reach its service (see above)" >&2; }
+	@[ -x build/audit/bin/pip-audit ] || { $(BIN)/python -m venv build/audit && \
+	  build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit; }
+	@$(BIN)/python -m tests.audit build/audit/bin/pip-audit
 
 pyz: dist/duet-rpc.pyz ## build dist/duet-rpc.pyz and dist/duet-rpc.el
 

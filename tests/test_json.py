@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from duet_rpc.protocol.messages import Failure, Request, parse
+from duet_rpc.protocol.messages import Failure, Request, parse, to_json
 from tests.json_texts import ACCEPT, EITHER, REFUSE
 from tests.support import daemon, frame, request
 
@@ -56,3 +56,15 @@ def test_json_through_the_process() -> None:
             assert reply["error"]["code"] == code, name
             assert good["id"] == "good", name
         assert client.finish()[0] == 0
+
+
+def test_an_object_is_written_in_its_own_order_and_whole() -> None:
+    assert to_json({"b": 1, "a": {"d": 2, "c": 3}}) == b'{"b":1,"a":{"d":2,"c":3}}'
+    with pytest.raises(TypeError):
+        to_json({("a", "pair"): 1})
+
+
+def test_the_id_behind_a_string_with_a_raw_newline_is_read() -> None:
+    message = parse(b'{"method":"a\nb","id":7,"x":1}')
+    assert isinstance(message, Failure)
+    assert (message.code, message.id) == (-32700, "7")

@@ -1219,7 +1219,7 @@ Each is a plist as in gateway/status, with `:since' for `:uptime'.")
             ("Pending" 7 ,(by :pending) :right-align t)
             ("Restarts" 8 ,(by :restarts) :right-align t)
             ("Up" 9 ,(by :uptime) :right-align t)
-            ("Speaks" 19 t)
+            ("Speaks" 22 t)
             ("Why" 0 t)]
           tabulated-list-padding 1
           mode-line-process
@@ -1394,7 +1394,8 @@ One question at a time: news that come meanwhile bring about another."
       (erase-buffer)
       (insert (if (seq-empty-p lines)
                   (format "%s has written nothing to stderr.\n" name)
-                (mapconcat (lambda (line) (concat line "\n")) lines ""))))))
+                (mapconcat (lambda (line) (concat line "\n")) lines ""))))
+    (set-buffer-modified-p nil)))
 
 (defun duet-rpc-backends-gateway-log ()
   "Show what the gateway has logged; all backends' stderr is in it."
@@ -2163,7 +2164,10 @@ to the Python to use, or `duet-rpc-program' to the program"
     (duet-rpc--set-state server 'starting)
     (duet-rpc--send server "initialize" nil :buffer t
                     :success-fn (lambda (info) (duet-rpc--greeted server info))
-                    :error-fn (lambda (_) (duet-rpc--greeted server nil)))))
+                    :error-fn (lambda (_)
+                                ;; Dying is no answer.
+                                (when (duet-rpc--server-process server)
+                                  (duet-rpc--greeted server nil))))))
 
 (defun duet-rpc--greeted (server info)
   "Take INFO, what SERVER answered to `initialize', or nil.

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.gateway import backend, write_config
+
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "elisp" / "duet-rpc.el"
 PYZ = ROOT / "dist" / "duet-rpc.pyz"
@@ -183,6 +185,47 @@ def test_emacs_leaves_no_process(
         else:
             os.kill(parent, signal.SIGKILL)
         assert gone(daemon, 6)
+
+
+@pytest.mark.parametrize("how", ["kill -9", "exit"])
+def test_emacs_leaves_no_backend(
+    emacs: str, environment: dict[str, str], how: str, tmp_path: Path
+) -> None:
+    """End Emacs while a call to a backend is pending; all behind the gateway goes, unasked."""
+    habits = ("ignore-term", "stay")
+    config = write_config(tmp_path / "c.toml", {"b": backend(*habits)})
+    form = """(progn
+      (setq duet-rpc-program (getenv "DUET_RPC_PYZ"))
+      (princ (format "%d %d %d %d\n" (emacs-pid)
+                     (duet-rpc-gateway-request "b/pid")
+                     (duet-rpc-gateway-request "b/grandchild")
+                     (process-id (duet-rpc--server-process (duet-rpc--server 'gateway)))))
+      (duet-rpc-gateway-async-request "b/hold" nil)
+      (read-string "")
+      (save-buffers-kill-emacs))"""
+    process = subprocess.Popen(
+        [emacs, "-Q", "--batch", "-l", str(LIBRARY), "--eval", form],
+        env={**environment, "DUET_RPC_CONFIG": str(config)},
+        cwd=environment["HOME"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        parent, *children = map(int, process.stdout.readline().split())
+        assert len(children) == 3
+        for child in children:
+            os.kill(child, 0)
+        if how == "exit":
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.wait(10) == 0
+        else:
+            os.kill(parent, signal.SIGKILL)
+        for child in children:
+            assert gone(child, 6)
 
 
 def test_doctor_in_a_plain_emacs(emacs: str, environment: dict[str, str]) -> None:

@@ -260,3 +260,30 @@ def test_emacs_speaks_to_all_of_them_through_one_connection(emacs: str, tmp_path
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert "Ran 6 tests, 6 results as expected" in said
+
+
+@pytest.mark.parametrize("emacs", EMACSEN)
+def test_duet_rpc_el_has_tools_and_completions_of_all_of_them(emacs: str, tmp_path: Path) -> None:
+    folder = make_repository(tmp_path / "project")
+    names = ("pylsp", "time", "files", "everything")
+    config = write_config(tmp_path / "c.toml", {name: server(name, folder) for name in names})
+    tests = TOP / "tests" / "elisp"
+    words = ["-L", str(tests), "-l", str(tests / "servers.el")]
+    done = subprocess.run(
+        [need(emacs), "-Q", "--batch", *words, "-f", "ert-run-tests-batch-and-exit"],
+        env={
+            **os.environ,
+            "DUET_RPC_CONFIG": str(config),
+            "DUET_RPC_EL": str(TOP / "elisp" / "duet-rpc.el"),
+            "DUET_RPC_PYZ": str(PYZ),
+            "FOLDER": str(folder),
+        },
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "Ran 1 tests, 1 results as expected" in said

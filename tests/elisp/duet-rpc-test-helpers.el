@@ -86,9 +86,9 @@ Return `quit' if that ended BODY, or else what BODY returned."
      (unwind-protect (condition-case nil (progn ,@body) (quit 'quit))
        (cancel-timer timer))))
 
-(defun duet-rpc-test-pending ()
-  "Return how many calls wait for an answer."
-  (hash-table-count (duet-rpc--server-calls (duet-rpc--server))))
+(defun duet-rpc-test-pending (&optional role)
+  "Return how many calls wait for an answer of the server in ROLE."
+  (hash-table-count (duet-rpc--server-calls (duet-rpc--server role))))
 
 (defun duet-rpc-test-pid ()
   "Return the process id of this host's daemon."
@@ -118,6 +118,15 @@ Return `quit' if that ended BODY, or else what BODY returned."
 
 (defvar duet-rpc-test-got nil
   "What a command of a test was answered.")
+
+(defun duet-rpc-test-backend (name framing &rest habits)
+  "Return the configuration of a backend NAME with FRAMING and HABITS."
+  (format "[backends.%s]\nframing = %S\ndialect = %S\ncommand = [%s]\n"
+          name framing (if (member "mcp" habits) "mcp" "plain")
+          (mapconcat (lambda (word) (format "%S" word))
+                     `("python3" ,(expand-file-name "../backend.py" duet-rpc-test-directory)
+                       ,framing ,@habits)
+                     ", ")))
 
 (provide 'duet-rpc-test-helpers)
 ;;; duet-rpc-test-helpers.el ends here

@@ -10,15 +10,6 @@
 
 (require 'duet-rpc-test-helpers)
 
-(defun duet-rpc-test-backend (name framing &rest habits)
-  "Return the configuration of a backend NAME with FRAMING and HABITS."
-  (format "[backends.%s]\nframing = %S\ndialect = %S\ncommand = [%s]\n"
-          name framing (if (member "mcp" habits) "mcp" "plain")
-          (mapconcat (lambda (word) (format "%S" word))
-                     `("python3" ,(expand-file-name "../backend.py" duet-rpc-test-directory)
-                       ,framing ,@habits)
-                     ", ")))
-
 (defmacro duet-rpc-test-with-config (config &rest body)
   "Run BODY with the real daemon and gateway, configured by CONFIG."
   (declare (indent 1) (debug t))
@@ -30,8 +21,7 @@
              (duet-rpc-test-with-pyz
                ,@body
                ;; The list may have asked something by itself.
-               (let ((calls (duet-rpc--server-calls (duet-rpc--server 'gateway))))
-                 (duet-rpc-test-until (= 0 (hash-table-count calls)))))))
+               (duet-rpc-test-until (= 0 (duet-rpc-test-pending 'gateway))))))
        (delete-file file)
        (when-let ((list (get-buffer "*duet-rpc backends*")))
          (kill-buffer list)))))
@@ -190,8 +180,7 @@
       (should (equal (delete-dups texts) '("last words")))
       ;; The other one's is still pending, and the gateway lives.
       (should-not other)
-      (should (= 1 (hash-table-count
-                    (duet-rpc--server-calls (duet-rpc--server 'gateway)))))
+      (should (= 1 (duet-rpc-test-pending 'gateway)))
       (duet-rpc-gateway-request "mcp/release")
       (duet-rpc-test-until (equal "ready" (plist-get (duet-rpc-test-backend-status "plain")
                                                      :state)))
@@ -326,7 +315,7 @@ it starts again in 1 s" shown))
   ;; The id of the answer is not taken for that of the request.
   (duet-rpc-test-with-backends
     (duet-rpc-gateway-request "plain/pid")
-    (let ((server (duet-rpc--server 'gateway)) (answered nil))
+    (let ((answered nil))
       (duet-rpc-gateway-handle "plain/m" (lambda (_) (setq answered t)))
       (cl-letf* ((send (symbol-function 'process-send-string))
                  ((symbol-function 'process-send-string)
@@ -338,7 +327,7 @@ it starts again in 1 s" shown))
         (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
           (should answered)
           (duet-rpc-cancel call)))
-      (should (= 0 (hash-table-count (duet-rpc--server-calls server))))
+      (should (= 0 (duet-rpc-test-pending 'gateway)))
       (duet-rpc-test-until
        (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending))))))
 

@@ -107,8 +107,14 @@
       (string-join (nreverse blocks) "\n"))))
 
 (ert-deftest duet-rpc-readme-is-true ()
-  (let ((file (expand-file-name "~/.config/duet-rpc/methods/words.py")))
+  (let ((file (expand-file-name "~/.config/duet-rpc/methods/words.py"))
+        (config (expand-file-name "~/.config/duet-rpc/config.toml"))
+        (duet-rpc--handlers (make-hash-table :test #'equal)))
     (make-directory (file-name-directory file) t)
+    ;; Servers of the names that the text has for them.
+    (write-region (concat (duet-rpc-test-backend "time" "lines" "mcp")
+                          (duet-rpc-test-backend "py" "content-length"))
+                  nil config nil 'silent)
     (unwind-protect
         (duet-rpc-test-with-pyz
           (write-region (duet-rpc-test-readme "Your first method in two minutes" "python")
@@ -122,7 +128,9 @@
                      (goto-char (point-min))
                      (while (progn (forward-comment (point-max)) (not (eobp)))
                        (let ((form (read (current-buffer))))
-                         (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
+                         (duet-rpc-test-until (and (= 0 (duet-rpc-test-pending))
+                                                   (= 0 (duet-rpc-test-pending 'gateway))
+                                                   (null duet-rpc--queue)))
                          (unless (equal form '(duet-rpc-notify "shutdown"))
                            (eval form t)))))
                    (with-temp-buffer
@@ -131,12 +139,24 @@
             (should (string-match-p "setLogLevel: Invalid params: level: expected one of debug"
                                     shown))
             (should (string-match-p "^{\"to\":2,\"be\":2,\"or\":1}$" shown)))
+          (duet-rpc-test-until
+           (cl-find "initialized" (duet-rpc-gateway-request "py/seen")
+                    :test #'equal :key (lambda (each) (plist-get each :method))))
+          (should (string-prefix-p
+                   "file:///" (plist-get (aref (plist-get (funcall (gethash "time/roots/list"
+                                                                            duet-rpc--handlers)
+                                                                   nil)
+                                                          :roots)
+                                               0)
+                                         :uri)))
+          (should (commandp 'my-time-here))
           (let ((wrappers (make-temp-file "duet-methods" nil ".el")))
             (duet-rpc-generate-wrappers wrappers "duet")
             (load wrappers nil t)
             (delete-file wrappers)
             (should (equal (funcall 'duet-word-count "to be or not to be" 2)
                            '(:to 2 :be 2)))))
+      (delete-file config)
       (delete-file file))))
 
 (provide 'methods-tests)

@@ -115,11 +115,13 @@ def is_private(root: str) -> bool:
 
 def clear(root: str, current: str) -> None:
     """Delete builds that nothing runs from, except the newest few."""
+    # The same build for another Python is not old: the two may take turns.
+    same = current.partition("-")[0]
     builds = [
         entry
         for entry in os.scandir(root)
         if entry.is_dir(follow_symlinks=False)
-        and not entry.name.startswith((current, "."))
+        and not entry.name.startswith((same, "."))
         and not entry.name.endswith(".tmp")
     ]
     builds.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)

@@ -283,6 +283,17 @@ def test_old_builds_do_not_pile_up_but_what_runs_stays(tmp_path: Path) -> None:
     assert left == ["old0", "old6", "old7"]
 
 
+def test_pythons_that_take_turns_keep_their_builds(tmp_path: Path) -> None:
+    root = tmp_path / "home" / ".cache" / "duet-rpc"
+    version(sys.executable, home(tmp_path))
+    (mine,) = builds(root)
+    for number in range(5):
+        (root / f"{mine.partition('-')[0]}-other{number}" / "site-packages").mkdir(parents=True)
+    shutil.rmtree(root / mine)
+    version(sys.executable, home(tmp_path))
+    assert len(builds(root)) == 6
+
+
 def test_a_running_daemon_holds_on_to_its_build(tmp_path: Path) -> None:
     with daemon([sys.executable, PYZ, "rpc"], home(tmp_path)) as client:
         client.call("version")

@@ -7,10 +7,11 @@
 4. Its time grows with the bytes, not with their square.
 5. After any prefix a good frame is answered. What that costs, and what it needs first:
 
-   - Content-Length: at most one fault. First, where the prefix ends inside a body that was
-     announced, the rest of it must come or its time must run out (`expire`); once is
-     enough. One prefix costs the frame too: a header section that is still open and has
-     given a length already. The good frame's header is then its second length.
+   - Content-Length: at most one fault. First, where the prefix ends inside a frame, the rest
+     of it must come or its time must run out (`expire`). Once is enough, unless what that
+     frame had swallowed ends in a header section which has given a length already: the good
+     frame's header would be its second length, a fault that costs the frame. Its time must
+     run out too.
    - Length-prefixed: no fault. First, where the prefix ends inside a frame (and four bytes
      of garbage announce one), the rest must come or its time must run out; twice is enough.
    - Lines: no fault beyond that of the line which the prefix left open, and that line must
@@ -119,10 +120,8 @@ def check(name: str, data: bytes, places: list[int]) -> None:
 def check_recovery(name: str, data: bytes, places: list[int]) -> None:
     """Check that a good frame behind it is answered."""
     reader, _ = read(name, cut(data, places), end=False)
-    if late_length(reader):
-        return
-    for _ in range(TIMEOUTS[name]):
-        if reader.partial:
+    for count in range(2):
+        if reader.partial and (count < TIMEOUTS[name] or late_length(reader)):
             reader.expire()
             take(reader, len(data) + 1)
     if name == "lines":
@@ -135,6 +134,6 @@ def check_recovery(name: str, data: bytes, places: list[int]) -> None:
 
 
 def late_length(reader: Reader) -> bool:
-    """Return True in the one state that costs Content-Length framing the next frame."""
+    """Return True inside a header section that has given a length already."""
     decoder = reader._decoder
     return isinstance(decoder, ContentLengthDecoder) and decoder._head >= 0 <= decoder._length

@@ -7,10 +7,11 @@
 4. Its time grows with the bytes, not with their square.
 5. After any prefix a good frame is answered. What that costs, and what it needs first:
 
-   - Content-Length: at most one fault. First, where the prefix ends inside a body that was
-     announced, the rest of it must come or its time must run out (`expire`); once is
-     enough. One kind of prefix costs the frame too: a header section that is still open and
-     has given a length, or a type that is refused. The good frame's header belongs to it.
+   - Content-Length: at most one fault. First, where the prefix ends inside a frame, the rest
+     of it must come or its time must run out (`expire`). Once is enough, unless what that
+     frame had swallowed ends in a header section which has given a length already, or a type
+     that is refused: the good frame's header would belong to it, and the frame be lost. Its
+     time must run out too.
    - Length-prefixed: no fault. First, where the prefix ends inside a frame (and four bytes
      of garbage announce one), the rest must come or its time must run out; twice is enough.
    - Lines: no fault beyond that of the line which the prefix left open, and that line must
@@ -119,14 +120,10 @@ def check(name: str, data: bytes, places: list[int]) -> None:
 def check_recovery(name: str, data: bytes, places: list[int]) -> None:
     """Check that a good frame behind it is answered."""
     reader, _ = read(name, cut(data, places), end=False)
-    for _ in range(TIMEOUTS[name]):
-        if spoilt(reader):
-            return
-        if reader.partial:
+    for count in range(2):
+        if reader.partial and (count < TIMEOUTS[name] or spoilt(reader)):
             reader.expire()
             take(reader, len(data) + 1)
-    if spoilt(reader):
-        return
     if name == "lines":
         reader.feed(b"\n")
         assert len(take(reader, 1)) <= 1
@@ -137,7 +134,7 @@ def check_recovery(name: str, data: bytes, places: list[int]) -> None:
 
 
 def spoilt(reader: Reader) -> bool:
-    """Return True in the one state that costs Content-Length framing the next frame."""
+    """Return True inside a header section that would spoil the frame it became part of."""
     decoder = reader._decoder
     if not isinstance(decoder, ContentLengthDecoder) or decoder._head < 0:
         return False

@@ -50,7 +50,8 @@ def ask_to_shut_down(held: Held) -> None:
 
 def close_stdout(held: Held) -> None:
     held.close("stdout")
-    if held.state not in RUNNING:  # there the loss is noticed without a reply
+    # Where a method runs or a reply is stuck the loss is noticed without another.
+    if held.state not in (*RUNNING, "stdout full", "reply half written"):
         held.send(held.complete or request("late"))
 
 

@@ -74,6 +74,20 @@ def test_the_invariants_hold(name: str) -> None:
     holds()
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("content-length", b"CONTENT-LENGTH: 250\r\n\r\n" * 2),
+        ("length-prefixed", (b"\x00\x00\x01," + encode_length_prefixed(GOOD)) * 2),
+        ("auto", b"\n" + encode_length_prefixed(GOOD)),
+        ("auto", b"\r" * 120 + b"["),
+    ],
+)
+def test_what_was_found_by_chance_stays_found(name: str, data: bytes) -> None:
+    check(name, data, [])
+    check(name, data[:-1], [])
+
+
 # Time grows with the bytes: four times the bytes may not cost sixteen times the time.
 
 NASTY: dict[str, list[tuple[str, bytes, bytes]]] = {

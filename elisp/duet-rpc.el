@@ -1310,35 +1310,42 @@ each as [backends.NAME] with its command, then C-u M-x duet-rpc-restart"))))
     (tabulated-list-print t t)))
 
 (defun duet-rpc--refresh-backends (server)
-  "Bring the list of SERVER's backends up to date, if it is on the screen.
+  "Bring the list of SERVER's backends up to date soon, if it is on the screen.
 One question at a time: news that come meanwhile bring about another."
   (let ((buffer (get-buffer (duet-rpc--backends-name server))))
-    (when (and buffer (get-buffer-window buffer t) (duet-rpc--alive-p server))
+    (when (and buffer (get-buffer-window buffer t))
       (with-current-buffer buffer
         (if duet-rpc--asking
             (setq duet-rpc--asking 'again)
-          (let ((done (lambda (&optional status)
-                        (let ((again (eq duet-rpc--asking 'again)))
-                          (setq duet-rpc--asking nil)
-                          (when (plist-get status :backends)
-                            (duet-rpc--take-backends status)
-                            (duet-rpc--print-backends))
-                          (when again (duet-rpc--refresh-backends server))))))
-            (setq duet-rpc--asking t)
-            (duet-rpc--async-request server "gateway/status" nil :success-fn done
-                                     :error-fn done :timeout-fn done)))))))
+          (setq duet-rpc--asking t)
+          (duet-rpc--soon
+           (lambda ()
+             (duet-rpc--in-buffer buffer #'duet-rpc--ask-backends-again server))))))))
+
+(defun duet-rpc--ask-backends-again (server)
+  "Ask SERVER for its backends without waiting; put them in this list."
+  (let ((done (lambda (&optional status)
+                (let ((again (eq duet-rpc--asking 'again)))
+                  (setq duet-rpc--asking nil)
+                  (when (plist-get status :backends)
+                    (duet-rpc--take-backends status)
+                    (duet-rpc--print-backends))
+                  (when again (duet-rpc--refresh-backends server))))))
+    (if (duet-rpc--alive-p server)
+        (duet-rpc--async-request server "gateway/status" nil :success-fn done
+                                 :error-fn done :timeout-fn done)
+      (setq duet-rpc--asking nil))))
 
 (defun duet-rpc--gateway-changed (server)
-  "Have the list of backends follow the new state of SERVER, a gateway."
-  (pcase (duet-rpc--server-state server)
-    ('ready (duet-rpc--refresh-backends server))
-    ((or 'stopped 'waiting 'failed)
-     (when-let ((buffer (get-buffer (duet-rpc--backends-name server))))
-       (with-current-buffer buffer
-         (dolist (each duet-rpc--backends)
-           (setcdr each `(:state "gone" :pid nil :pending 0 ,@(cdr each))))
-         (duet-rpc--enter-backends)
-         (duet-rpc--print-backends))))))
+  "Have the list of backends follow the new state of SERVER, a gateway.
+That it is ready is told by the end of its first call."
+  (when-let (((memq (duet-rpc--server-state server) '(stopped waiting failed)))
+             (buffer (get-buffer (duet-rpc--backends-name server))))
+    (with-current-buffer buffer
+      (dolist (each duet-rpc--backends)
+        (setcdr each `(:state "gone" :pid nil :pending 0 ,@(cdr each))))
+      (duet-rpc--enter-backends)
+      (duet-rpc--print-backends))))
 
 (defun duet-rpc--backend-at-point ()
   "Return the name of the backend in this line."
@@ -1845,9 +1852,8 @@ TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
     (duet-rpc--state-changed)
     ;; The list of backends shows what is pending, but not its own question.
     (when (and (duet-rpc--server-role server)
-               (not (equal (duet-rpc--call-method call) "gateway/status"))
-               (< (hash-table-count (duet-rpc--server-calls server)) 2))
-      (duet-rpc--soon (lambda () (duet-rpc--refresh-backends server))))))
+               (not (equal (duet-rpc--call-method call) "gateway/status")))
+      (duet-rpc--refresh-backends server))))
 
 (defun duet-rpc--call-back (call function &rest args)
   "Have FUNCTION called with ARGS in the buffer of CALL, soon.
@@ -1944,7 +1950,7 @@ One timer for them all: thousands would slow Emacs down."
           (duet-rpc--call-back call (duet-rpc--call-progress-fn call)
                                (plist-get params :value))))
     (when (eq method 'gateway/stateChanged)
-      (duet-rpc--soon (lambda () (duet-rpc--refresh-backends server))))
+      (duet-rpc--refresh-backends server))
     (when-let ((function (duet-rpc--handler server method)))
       (duet-rpc--soon
        (lambda ()

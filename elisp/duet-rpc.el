@@ -884,7 +884,7 @@ that takes it.
   "Call METHOD with PARAMS and HOW of `duet-rpc-define-command'.
 ROLE is that of the server to call."
   (duet-rpc--for-person
-    (duet-rpc--live-server role)
+    (when role (duet-rpc--live-server role)) ; so that its tools are known
     (let* ((bounds nil)
            (sent
             (cl-loop
@@ -1218,7 +1218,7 @@ Each is a plist as in gateway/status, with `:since' for `:uptime'.")
             ("PID" 7 ,(by :pid) :right-align t)
             ("Pending" 7 ,(by :pending) :right-align t)
             ("Restarts" 8 ,(by :restarts) :right-align t)
-            ("Up" 9 ,(by :uptime) :right-align t)
+            ("Up" 9 ,(by :uptime) :right-align t :pad-right 2)
             ("Speaks" 22 t)
             ("Why" 0 t)]
           tabulated-list-padding 1
@@ -1399,7 +1399,7 @@ That it is ready is told by the end of its first call."
     (setq-local revert-buffer-function (lambda (&rest _) (duet-rpc--show-stderr name)))
     (let ((inhibit-read-only t))
       (erase-buffer)
-      (insert (if (seq-empty-p lines)
+      (insert (if (= 0 (length lines))
                   (format "%s has written nothing to stderr.\n" name)
                 (mapconcat (lambda (line) (concat line "\n")) lines ""))))
     (set-buffer-modified-p nil)))
@@ -1661,9 +1661,9 @@ One thing after the other, so that nothing is measured but itself."
           (- (float-time) (duet-rpc--server-born server))
           (length (plist-get status :backends))
           (mapconcat (lambda (each)
-                       (string-join (list "\n" (plist-get each :name) ": "
-                                          (plist-get each :state) " "
-                                          (plist-get each :reason))))
+                       (string-trim-right
+                        (format "\n%s: %s  %s" (plist-get each :name)
+                                (plist-get each :state) (or (plist-get each :reason) ""))))
                      (plist-get status :backends) "")))))))
 
 (defun duet-rpc--in-buffer (buffer function &rest args)

@@ -884,7 +884,7 @@ that takes it.
   "Call METHOD with PARAMS and HOW of `duet-rpc-define-command'.
 ROLE is that of the server to call."
   (duet-rpc--for-person
-    (duet-rpc--live-server role)
+    (when role (duet-rpc--live-server role)) ; so that its tools are known
     (let* ((bounds nil)
            (sent
             (cl-loop
@@ -1218,7 +1218,7 @@ Each is a plist as in gateway/status, with `:since' for `:uptime'.")
             ("PID" 7 ,(by :pid) :right-align t)
             ("Pending" 7 ,(by :pending) :right-align t)
             ("Restarts" 8 ,(by :restarts) :right-align t)
-            ("Up" 9 ,(by :uptime) :right-align t)
+            ("Up" 9 ,(by :uptime) :right-align t :pad-right 2)
             ("Speaks" 22 t)
             ("Why" 0 t)]
           tabulated-list-padding 1
@@ -1310,35 +1310,42 @@ each as [backends.NAME] with its command, then C-u M-x duet-rpc-restart"))))
     (tabulated-list-print t t)))
 
 (defun duet-rpc--refresh-backends (server)
-  "Bring the list of SERVER's backends up to date, if it is on the screen.
+  "Bring the list of SERVER's backends up to date soon, if it is on the screen.
 One question at a time: news that come meanwhile bring about another."
   (let ((buffer (get-buffer (duet-rpc--backends-name server))))
-    (when (and buffer (get-buffer-window buffer t) (duet-rpc--alive-p server))
+    (when (and buffer (get-buffer-window buffer t))
       (with-current-buffer buffer
         (if duet-rpc--asking
             (setq duet-rpc--asking 'again)
-          (let ((done (lambda (&optional status)
-                        (let ((again (eq duet-rpc--asking 'again)))
-                          (setq duet-rpc--asking nil)
-                          (when (plist-get status :backends)
-                            (duet-rpc--take-backends status)
-                            (duet-rpc--print-backends))
-                          (when again (duet-rpc--refresh-backends server))))))
-            (setq duet-rpc--asking t)
-            (duet-rpc--async-request server "gateway/status" nil :success-fn done
-                                     :error-fn done :timeout-fn done)))))))
+          (setq duet-rpc--asking t)
+          (duet-rpc--soon
+           (lambda ()
+             (duet-rpc--in-buffer buffer #'duet-rpc--ask-backends-again server))))))))
+
+(defun duet-rpc--ask-backends-again (server)
+  "Ask SERVER for its backends without waiting; put them in this list."
+  (let ((done (lambda (&optional status)
+                (let ((again (eq duet-rpc--asking 'again)))
+                  (setq duet-rpc--asking nil)
+                  (when (plist-get status :backends)
+                    (duet-rpc--take-backends status)
+                    (duet-rpc--print-backends))
+                  (when again (duet-rpc--refresh-backends server))))))
+    (if (duet-rpc--alive-p server)
+        (duet-rpc--async-request server "gateway/status" nil :success-fn done
+                                 :error-fn done :timeout-fn done)
+      (setq duet-rpc--asking nil))))
 
 (defun duet-rpc--gateway-changed (server)
-  "Have the list of backends follow the new state of SERVER, a gateway."
-  (pcase (duet-rpc--server-state server)
-    ('ready (duet-rpc--refresh-backends server))
-    ((or 'stopped 'waiting 'failed)
-     (when-let ((buffer (get-buffer (duet-rpc--backends-name server))))
-       (with-current-buffer buffer
-         (dolist (each duet-rpc--backends)
-           (setcdr each `(:state "gone" :pid nil :pending 0 ,@(cdr each))))
-         (duet-rpc--enter-backends)
-         (duet-rpc--print-backends))))))
+  "Have the list of backends follow the new state of SERVER, a gateway.
+That it is ready is told by the end of its first call."
+  (when-let (((memq (duet-rpc--server-state server) '(stopped waiting failed)))
+             (buffer (get-buffer (duet-rpc--backends-name server))))
+    (with-current-buffer buffer
+      (dolist (each duet-rpc--backends)
+        (setcdr each `(:state "gone" :pid nil :pending 0 ,@(cdr each))))
+      (duet-rpc--enter-backends)
+      (duet-rpc--print-backends))))
 
 (defun duet-rpc--backend-at-point ()
   "Return the name of the backend in this line."
@@ -1392,7 +1399,7 @@ One question at a time: news that come meanwhile bring about another."
     (setq-local revert-buffer-function (lambda (&rest _) (duet-rpc--show-stderr name)))
     (let ((inhibit-read-only t))
       (erase-buffer)
-      (insert (if (seq-empty-p lines)
+      (insert (if (= 0 (length lines))
                   (format "%s has written nothing to stderr.\n" name)
                 (mapconcat (lambda (line) (concat line "\n")) lines ""))))
     (set-buffer-modified-p nil)))
@@ -1654,9 +1661,9 @@ One thing after the other, so that nothing is measured but itself."
           (- (float-time) (duet-rpc--server-born server))
           (length (plist-get status :backends))
           (mapconcat (lambda (each)
-                       (string-join (list "\n" (plist-get each :name) ": "
-                                          (plist-get each :state) " "
-                                          (plist-get each :reason))))
+                       (string-trim-right
+                        (format "\n%s: %s  %s" (plist-get each :name)
+                                (plist-get each :state) (or (plist-get each :reason) ""))))
                      (plist-get status :backends) "")))))))
 
 (defun duet-rpc--in-buffer (buffer function &rest args)
@@ -1845,9 +1852,8 @@ TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
     (duet-rpc--state-changed)
     ;; The list of backends shows what is pending, but not its own question.
     (when (and (duet-rpc--server-role server)
-               (not (equal (duet-rpc--call-method call) "gateway/status"))
-               (< (hash-table-count (duet-rpc--server-calls server)) 2))
-      (duet-rpc--soon (lambda () (duet-rpc--refresh-backends server))))))
+               (not (equal (duet-rpc--call-method call) "gateway/status")))
+      (duet-rpc--refresh-backends server))))
 
 (defun duet-rpc--call-back (call function &rest args)
   "Have FUNCTION called with ARGS in the buffer of CALL, soon.
@@ -1944,7 +1950,7 @@ One timer for them all: thousands would slow Emacs down."
           (duet-rpc--call-back call (duet-rpc--call-progress-fn call)
                                (plist-get params :value))))
     (when (eq method 'gateway/stateChanged)
-      (duet-rpc--soon (lambda () (duet-rpc--refresh-backends server))))
+      (duet-rpc--refresh-backends server))
     (when-let ((function (duet-rpc--handler server method)))
       (duet-rpc--soon
        (lambda ()

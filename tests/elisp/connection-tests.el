@@ -193,6 +193,17 @@
       (duet-rpc-restart)
       (should (equal "A" (duet-rpc-request "upcase" '(:text "a")))))))
 
+(ert-deftest duet-rpc-death-is-no-greeting ()
+  (duet-rpc-test-with '("false")
+    (let (states)
+      (cl-letf* ((real (symbol-function 'duet-rpc--set-state))
+                 ((symbol-function 'duet-rpc--set-state)
+                  (lambda (server state)
+                    (push state states)
+                    (funcall real server state))))
+        (ignore-errors (duet-rpc-request "version")))
+      (should (equal states '(waiting starting))))))
+
 (ert-deftest duet-rpc-waits-longer-after-each-short-life ()
   (duet-rpc-test-with '("false")
     (let ((shown (duet-rpc-test-messages

@@ -244,6 +244,19 @@ it starts again in 1 s" shown))
     (duet-rpc-gateway-handle "plain/roots"
                              (lambda (_) (list :pid (duet-rpc-gateway-request "mcp/pid"))))
     (should (integerp (plist-get (plist-get (duet-rpc-test-asked "roots") :result) :pid)))
+    ;; Also where more is on the way than has come with the question.
+    (let ((text (make-string 500000 ?x)) heard)
+      (duet-rpc-gateway-handle "plain/big" (lambda (params) (push (plist-get params :text) heard)))
+      (duet-rpc-gateway-handle "plain/m" (lambda (_) (duet-rpc-gateway-request "plain/pid")))
+      (should (integerp
+               (plist-get (duet-rpc-gateway-request
+                           "plain/ask"
+                           (list :id 1 :method "m"
+                                 :after (vector (list :jsonrpc "2.0" :method "big"
+                                                      :params (list :text text)))))
+                          :result)))
+      (duet-rpc-test-until heard)
+      (should (equal heard (list text))))
     (duet-rpc-gateway-handle "plain/nothing" #'ignore)
     (should (equal (duet-rpc-test-asked "nothing") '(:result nil)))
     (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending)))))
@@ -359,8 +372,16 @@ it starts again in 1 s" shown))
       (duet-rpc-cancel call)
       (duet-rpc-test-until
        (string-match-p "plain +ready +[0-9]+ +0 " (duet-rpc-test-row "plain"))))
-    ;; It asks when it is not on the screen no more than when told to.
-    (pop-to-buffer "*duet-rpc backends*")
+    ;; News that come while it waits for an answer are not lost.
+    (duet-rpc-test-until (not duet-rpc--asking))
+    (setq duet-rpc--asking t)
+    (duet-rpc--ask-backends-again (duet-rpc--server 'gateway))
+    (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
+      (duet-rpc-test-until
+       (string-match-p "plain +ready +[0-9]+ +1 " (duet-rpc-test-row "plain")))
+      (duet-rpc-cancel call))
+    ;; Off the screen it asks only when told to.
+    (duet-rpc-test-until (not duet-rpc--asking))
     (quit-window)
     (let ((before (duet-rpc-test-row "plain")))
       (duet-rpc-gateway-request "gateway/stop" '(:backend "plain"))

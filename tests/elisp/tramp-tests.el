@@ -35,7 +35,7 @@
   (duet-rpc-test-with-pyz
     (let ((local (progn (duet-rpc-request "version") (duet-rpc-test-pid)))
           (default-directory (concat duet-rpc-test-host "/")))
-      (should-not (duet-rpc-test-copies))
+      (mapc #'delete-file (duet-rpc-test-copies))
       (should (equal (duet-rpc-request "version") (list :version duet-rpc--version)))
       (should-not (= local (duet-rpc-test-pid)))
       (should (= 2 (hash-table-count duet-rpc--servers)))
@@ -68,6 +68,29 @@
         (should (equal (list copy) (duet-rpc-test-copies)))
         (should (time-equal-p 0 (file-attribute-modification-time
                                  (file-attributes copy))))))))
+
+(ert-deftest duet-rpc-gateway-runs-on-the-host-of-the-buffer ()
+  (let ((config (expand-file-name "~/.config/duet-rpc/config.toml"))
+        (duet-rpc--handlers (make-hash-table :test #'equal)))
+    (make-directory (file-name-directory config) t)
+    (write-region (duet-rpc-test-backend "plain" "content-length") nil config nil 'silent)
+    (unwind-protect
+        (duet-rpc-test-with-pyz
+          (let ((default-directory (concat duet-rpc-test-host "/")) where)
+            (duet-rpc-gateway-handle "plain/m"
+                                     (lambda (_) (setq where default-directory)))
+            (duet-rpc-gateway-request "plain/ask" '(:id 1 :method "m"))
+            (should (equal (file-remote-p where) duet-rpc-test-host))
+            (save-window-excursion
+              (duet-rpc-backends)
+              (should (equal (buffer-name)
+                             (format "*duet-rpc backends %s*" duet-rpc-test-host)))
+              (should (string-match-p "plain +ready" (buffer-string)))
+              (kill-buffer)))
+          (should (eq 'stopped (duet-rpc-status 'gateway)))
+          (let ((default-directory (concat duet-rpc-test-host "/")))
+            (should (eq 'ready (duet-rpc-status 'gateway)))))
+      (delete-file config))))
 
 (ert-deftest duet-rpc-tells-when-the-other-host-has-nothing ()
   (duet-rpc-test-with "/nowhere/duet-rpc.pyz"

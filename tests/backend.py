@@ -198,7 +198,7 @@ METHODS = {
 
 
 def echo(request: Any, body: bytes) -> None:
-    tool = request["params"]["name"] if request["method"] == "tools/call" else None
+    tool = request["params"].get("name") if request["method"] == "tools/call" else None
     if tool == "seen":
         reply(request, {"seen": seen})
     elif tool == "fail":

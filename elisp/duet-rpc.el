@@ -1196,8 +1196,7 @@ With a prefix argument, or if ROLE is `gateway', have the gateway do it."
   "The keys in the list of backends.")
 
 (defvar-local duet-rpc--backends nil
-  "What the gateway has said of the backends in this list, by name.
-Each is a plist as in gateway/status, with `:since' for `:uptime'.")
+  "What gateway/status has said of the backends in this list, by name.")
 
 (defvar-local duet-rpc--asking nil
   "Non-nil while this list waits for gateway/status; `again' to ask again.")
@@ -1227,7 +1226,10 @@ Each is a plist as in gateway/status, with `:since' for `:uptime'.")
   (tabulated-list-init-header)
   (add-hook 'tabulated-list-revert-hook #'duet-rpc--ask-backends nil t)
   (add-hook 'window-buffer-change-functions
-            (lambda (_) (duet-rpc--refresh-backends (duet-rpc--server 'gateway))) nil t))
+            (lambda (window)
+              (with-current-buffer (window-buffer window)
+                (duet-rpc--refresh-backends (duet-rpc--server 'gateway))))
+            nil t))
 
 ;;;###autoload
 (defun duet-rpc-backends ()
@@ -1267,10 +1269,7 @@ each as [backends.NAME] with its command, then C-u M-x duet-rpc-restart"))))
 (defun duet-rpc--take-backends (status)
   "Put what is in STATUS, the result of gateway/status, in this list."
   (setq duet-rpc--backends
-        (mapcar (lambda (each)
-                  `(,(plist-get each :name)
-                    :since ,(- (float-time) (or (plist-get each :uptime) 0))
-                    ,@each))
+        (mapcar (lambda (each) (cons (plist-get each :name) each))
                 (plist-get status :backends)))
   (duet-rpc--enter-backends))
 
@@ -1295,7 +1294,7 @@ each as [backends.NAME] with its command, then C-u M-x duet-rpc-restart"))))
                            (number-to-string (plist-get status :restarts))
                            (if pid
                                (format-seconds "%dd %hh %mm %z%ss"
-                                               (- (float-time) (plist-get status :since)))
+                                               (plist-get status :uptime))
                              "")
                            (format "%s, %s" (plist-get status :dialect)
                                    (plist-get status :framing))

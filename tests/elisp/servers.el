@@ -60,14 +60,15 @@
           (duet-rpc-call "everything__trigger-sampling-request" '(:prompt "Well?")
                          nil 'gateway)
           (should (string-match-p "Well enough" (duet-rpc-test-shown)))
-          (should roots)
+          (duet-rpc-test-until roots)
           ;; A slow one.
           (let ((inhibit-quit nil))
             (should (eq 'quit
                         (duet-rpc-test-quitting 0.5
                           (duet-rpc-call "everything__trigger-long-running-operation"
                                          '(:duration 60 :steps 600) nil 'gateway)))))
-          (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending))))
+          (duet-rpc-test-until
+           (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending))))
         ;; A language server.
         (let ((document (list :uri (concat "file://" duet-rpc-test-folder "a.py"))))
           (duet-rpc-gateway-request "pylsp/initialize"

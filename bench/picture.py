@@ -66,7 +66,7 @@ def panel(row: Row, medians: dict[str, float], x: int, y: int) -> list[str]:
     longest = sorted(medians.values())[-2:][0] * 1.25
     lines = [
         f'<text class="title" x="{x}" y="{y + 12}">{row.title}'
-        f'<tspan class="soft" font-weight="400"> ({row.unit})</tspan></text>'
+        f'<tspan class="soft" font-weight="400" dx="5">({row.unit})</tspan></text>'
     ]
     for at, (name, value) in enumerate(medians.items()):
         top = y + TITLE + STEP * at

@@ -19,6 +19,10 @@ PYZ = TOP / "dist" / "duet-rpc.pyz"
 SOURCE = [sys.executable, "-m", "duet_rpc"]
 WITH_METHODS = [sys.executable, str(TOP / "tests" / "daemon_with_methods.py")]
 
+RESTORE_SIGNALS = False
+"""How Emacs is started: with SIGPIPE ignored, as an Emacs with a screen has it. In batch mode
+writing to a process that has just died would otherwise end Emacs itself."""
+
 PATIENCE = 20.0
 """Seconds after which a test says that nothing came. No test waits this long to pass."""
 

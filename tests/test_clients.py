@@ -14,7 +14,7 @@ from jsonschema import Draft7Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT7
 
-from tests.support import PYZ, TOP, request, run
+from tests.support import PYZ, RESTORE_SIGNALS, TOP, request, run
 
 CLIENTS = TOP / "tests" / "clients"
 EMACSEN = os.environ.get("EMACSEN", "emacs").split()
@@ -31,7 +31,13 @@ def need(program: str) -> str:
 def check_run(*command: str) -> str:
     """Run a client, which exits with 0 only if all its checks hold."""
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=CLIENTS, timeout=120, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=CLIENTS,
+        timeout=120,
+        check=False,
+        restore_signals=RESTORE_SIGNALS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

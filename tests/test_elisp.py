@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway import backend, write_config
+from tests.support import RESTORE_SIGNALS
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "elisp" / "duet-rpc.el"
@@ -71,6 +72,7 @@ def run(
         errors="replace",
         timeout=timeout,
         check=False,
+        restore_signals=RESTORE_SIGNALS,
     )
 
 
@@ -172,6 +174,7 @@ def test_emacs_leaves_no_process(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        restore_signals=RESTORE_SIGNALS,
     )
     with process:
         assert process.stdout is not None
@@ -210,6 +213,7 @@ def test_emacs_leaves_no_backend(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        restore_signals=RESTORE_SIGNALS,
     )
     with process:
         assert process.stdout is not None

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.gateway import GatewayClient, write_config
-from tests.support import PATIENCE, PYZ, TOP, frame, notification, request
+from tests.support import PATIENCE, PYZ, RESTORE_SIGNALS, TOP, frame, notification, request
 from tests.terminal import is_alive
 from tests.test_clients import CLIENTS, EMACSEN, need
 
@@ -256,6 +256,7 @@ def test_emacs_speaks_to_all_of_them_through_one_connection(emacs: str, tmp_path
         cwd=CLIENTS,
         timeout=120,
         check=False,
+        restore_signals=RESTORE_SIGNALS,
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
@@ -283,6 +284,7 @@ def test_duet_rpc_el_has_tools_and_completions_of_all_of_them(emacs: str, tmp_pa
         cwd=tmp_path,
         timeout=120,
         check=False,
+        restore_signals=RESTORE_SIGNALS,
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said

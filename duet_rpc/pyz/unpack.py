@@ -28,13 +28,8 @@ def start(archive: str, name: str) -> None:
         from _bootstrap import bootstrap
 
         bootstrap()
-    roots = list_roots()
-    packages = find(roots, name)
-    if packages is None:
-        unpack(archive, roots, name)
-        packages = find(roots, name)
     # Where nothing can be unpacked the archive itself serves: slower, but it works.
-    sys.path[0] = packages or f"{archive}/site-packages"
+    sys.path[0] = prepare(archive, name) or f"{archive}/site-packages"
     try:
         from duet_rpc.cli import main
     except ImportError:  # files are missing in the cache
@@ -42,6 +37,18 @@ def start(archive: str, name: str) -> None:
         sys.path_importer_cache.clear()
         from duet_rpc.cli import main
     main()
+
+
+def prepare(archive: str, name: str) -> str | None:
+    """Return the packages in the best folder that has them or takes them, or None."""
+    for root in list_roots():
+        packages = find(root, name)
+        if packages is None:
+            unpack(archive, root, name)
+            packages = find(root, name)
+        if packages is not None:
+            return packages
+    return None
 
 
 def list_roots() -> list[str]:
@@ -58,51 +65,42 @@ def list_roots() -> list[str]:
     return [*roots, f"{shared.rstrip('/')}/duet-rpc-{os.geteuid()}"]
 
 
-def find(roots: list[str], name: str) -> str | None:
-    """Return the packages that were unpacked and can be trusted, locked."""
-    for root in roots:
-        path = f"{root}/{name}/site-packages"
-        try:
-            # Code is loaded only from what is the user's own and nobody else can write to.
-            if not all(is_private(each) for each in (root, f"{root}/{name}", path)):
-                continue
-            # Held open and locked until the process ends: nobody deletes it meanwhile.
-            directory = os.open(path, os.O_RDONLY)
-            fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            continue
-        if os.fstat(directory).st_nlink:
-            return path
-    return None
+def find(root: str, name: str) -> str | None:
+    """Return the packages that were unpacked here and can be trusted, locked."""
+    path = f"{root}/{name}/site-packages"
+    try:
+        # Code is loaded only from what is the user's own and nobody else can write to.
+        if not all(is_private(each) for each in (root, f"{root}/{name}", path)):
+            return None
+        # Held open and locked until the process ends: nobody deletes it meanwhile.
+        directory = os.open(path, os.O_RDONLY)
+        fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    return path if os.fstat(directory).st_nlink else None
 
 
-def unpack(archive: str, roots: list[str], name: str) -> None:
-    """Unpack into the first root that can be used, or into none."""
+def unpack(archive: str, root: str, name: str) -> None:
+    """Unpack here, where that can be done."""
     from _bootstrap import extract_site_packages
     from _bundle import make
 
+    if not Path(root).parent.parent.is_dir():
+        return  # a home directory that is not there is not made
     if any(word in SERVERS for word in sys.argv[1:]):
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: os._exit(0))
     # What is unpacked is the user's alone, whatever the usual mask.
     mask = os.umask(0o077)
     try:
-        for root in roots:
-            try:
-                if not Path(root).parent.parent.is_dir():
-                    continue  # a home directory that is not there is not made
-                os.makedirs(root, exist_ok=True)
-                if not is_private(root):
-                    continue
-                with zipfile.ZipFile(archive) as opened:
-                    extract_site_packages(
-                        opened, Path(root, name), compile_pyc=True, compile_workers=1
-                    )
-                make(f"{root}/{name}/site-packages")
-                clear(root, name)
-            except OSError:
-                continue
-            return
+        os.makedirs(root, exist_ok=True)
+        if is_private(root):
+            with zipfile.ZipFile(archive) as opened:
+                extract_site_packages(opened, Path(root, name), compile_pyc=True, compile_workers=1)
+            make(f"{root}/{name}/site-packages")
+            clear(root, name)
+    except OSError:
+        pass  # a folder that can't be written to, a full disk
     finally:
         os.umask(mask)
 

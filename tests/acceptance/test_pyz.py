@@ -165,6 +165,15 @@ def test_what_is_unpacked_belongs_to_the_user_alone(tmp_path: Path) -> None:
             assert folder.stat().st_mode & 0o077 == 0, folder
 
 
+def test_what_was_unpacked_elsewhere_is_unpacked_at_home_once_that_can_be(tmp_path: Path) -> None:
+    env = home(tmp_path)
+    assert version(sys.executable, {**env, "HOME": ""}) == VERSION
+    assert not builds(tmp_path / "home")
+    assert version(sys.executable, env) == VERSION
+    assert builds(tmp_path / "home") == builds(tmp_path / "tmp")
+    assert list((tmp_path / "home").rglob("start.bin"))
+
+
 @pytest.mark.parametrize("trouble", ["unwritable home", "missing home", "no home", "not ours"])
 def test_without_a_home_directory_it_unpacks_elsewhere(tmp_path: Path, trouble: str) -> None:
     env = home(tmp_path)

@@ -45,9 +45,7 @@ if TYPE_CHECKING:
     class Owner(Protocol):
         """What a backend needs of the gateway."""
 
-        @property
-        def client_full(self) -> bool:
-            """True while the client does not read, and so nothing is to be said to it."""
+        client_full: bool
 
         def fresh_id(self) -> int:
             """Return an id for a request of the gateway's own."""

@@ -144,6 +144,7 @@ class Gateway:
         self._log = log
         self._times = times
         self._loop = Loop(log)
+        self.client_full = False  # it does not read: a backend looks at this for each message
         self._front = Front(descriptors, self._loop, log, self.framing, times.read, self)
         self._say = self._front.say
         self._ids = Remapper()  # of the client
@@ -248,13 +249,9 @@ class Gateway:
     def _leave(self) -> None:
         self._loop.running = False
 
-    @property
-    def client_full(self) -> bool:
-        """True while the client does not read."""
-        return self._front.full
-
     def change_flow(self, full: bool) -> None:
         """Read the backends no more, or again."""
+        self.client_full = full
         for backend in self._backends.values():
             if full:
                 backend.update_reading()

@@ -114,7 +114,7 @@ class Words:
             else:
                 self._read_word(word)
         for option, commands in GOES_WITH.items():
-            if getattr(self, option) and (self.command or "nothing") not in commands:
+            if getattr(self, option) and self.command not in commands and not self.help:
                 raise UsageError(f"--{option} goes with {', '.join(commands)} only")
         if self.command == "call" and not self.arguments and not self.help:
             raise UsageError("call needs a METHOD; `duet-rpc call listMethods` lists them")
@@ -281,7 +281,8 @@ def run_mcp_gateway(words: Words) -> None:
     backends = [each for each in config.backends.values() if each.dialect == "mcp"]
     if any_source([*words.methods, *config.methods], config.methods_folder):
         own = BackendSettings(OWN)
-        own.command = daemon_command(daemon_flags(words, "warn"), "mcp")
+        level = words.log_level or config.log_level or "warn"  # its start is no news
+        own.command = daemon_command(daemon_flags(words, level), "mcp")
         own.dialect, own.framing = "mcp", "lines"
         backends.insert(0, own)
     serve(descriptors, open_log(words, config), backends, kind=McpGateway)
@@ -386,7 +387,7 @@ def show_config(words: Words) -> None:
 
     config = load_config()
     sink = os.environ.get("DUET_RPC_LOG")
-    level = words.log_level or config.log_level or "info for rpc and gateway, warn for the rest"
+    level = words.log_level or config.log_level or "info for servers, warn for the rest"
     colorless = "--no-color" if words.no_color else "NO_COLOR" if os.environ.get("NO_COLOR") else ""
     rows = [
         ("log.level", level, "--log-level" if words.log_level else ""),

@@ -112,3 +112,10 @@ def test_a_working_directory_that_is_gone_is_no_traceback(tmp_path: Path) -> Non
     assert done.returncode == 0
     assert b'"version"' in done.stdout
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--framing=lines", "--batch", "--methods=x", "--gateway"])
+def test_help_is_given_whatever_else_is_said(option: str) -> None:
+    done = subprocess.run([*SOURCE, option, "--help"], capture_output=True, timeout=20, check=False)
+    assert done.returncode == 0
+    assert b"usage: duet-rpc" in done.stdout

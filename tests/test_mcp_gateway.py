@@ -200,6 +200,19 @@ def test_what_a_server_asks_is_refused_and_what_it_says_is_not_handed_on(tmp_pat
         assert client.notes == []
 
 
+def test_the_log_level_reaches_the_users_methods(tmp_path: Path) -> None:
+    config = write_config(tmp_path / "config.toml", {})
+    env = {"DUET_RPC_CONFIG": str(config), "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    flags = ["--methods", TOOLS, "--log-level", "debug"]
+    client = OneServer([*SOURCE, "mcp", "--gateway", *flags], env, framing="lines", cwd=TOP)
+    client.ask("initialize", {"protocolVersion": "2025-11-25"})
+    client.tool("add", a=1)
+    client.close_input()
+    _, err = client.process.communicate(timeout=PATIENCE)
+    assert b"method=tools/call" in err
+    assert err.count(b" started: pid ") == 2
+
+
 def test_it_leaves_no_server_behind(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     stubborn = backend("mcp", "ignore-term", "stay", f"pid-file={pids}", framing="lines",

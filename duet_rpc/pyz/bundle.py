@@ -18,6 +18,7 @@ AT_START = (
     "duet_rpc.methods.registry",
     "duet_rpc.protocol", "duet_rpc.protocol.errors", "duet_rpc.protocol.framing",
     "duet_rpc.protocol.limits", "duet_rpc.protocol.messages", "duet_rpc.protocol.reader",
+    "duet_rpc.protocol.repeat",
     "duet_rpc.server", "duet_rpc.server.daemon", "duet_rpc.server.dispatch",
     "duet_rpc.server.lifecycle", "duet_rpc.server.rpc", "duet_rpc.server.stdio",
 )  # fmt: skip

@@ -338,6 +338,7 @@ def prepare() -> None:
     """
     global _prepared
     if not _prepared:
+        import json.decoder  # noqa: F401
         import re  # noqa: F401
 
         _prepared = True

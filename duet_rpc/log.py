@@ -13,7 +13,6 @@ A signal handler may log: a line that comes while another is being written waits
 from __future__ import annotations
 
 import os
-from select import POLLOUT, poll
 from stat import S_ISLNK, S_ISREG
 from time import localtime, monotonic, strftime, time
 
@@ -224,6 +223,8 @@ class Log:
 
     def _write_stream(self, text: str) -> None:
         """Write one line where it does not block, or raise."""
+        from select import POLLOUT, poll
+
         data = text.encode("utf-8", "backslashreplace")
         if len(data) > LINE_MAX:
             data = data[: LINE_MAX - 1] + b"\n"

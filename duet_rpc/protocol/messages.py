@@ -328,22 +328,6 @@ def _what_is_wrong(error: Exception) -> str:
     return f"{message.removesuffix(' at')} at character {place}"
 
 
-_prepared = False
-
-
-def prepare() -> None:
-    """Import what a broken text needs, before texts are read in the middle of other code.
-
-    That code may be importing the same modules: then they would be found half done.
-    """
-    global _prepared
-    if not _prepared:
-        import json.decoder  # noqa: F401
-        import re  # noqa: F401
-
-        _prepared = True
-
-
 # Reading the id of a text that may be broken. It may be broken on purpose, so every step
 # forward is for good: no pattern here can run to the end of the text and come back.
 

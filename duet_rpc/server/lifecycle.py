@@ -15,6 +15,7 @@ import os
 from _signal import (
     ITIMER_REAL,
     SIG_DFL,
+    SIG_UNBLOCK,
     SIGALRM,
     SIGHUP,
     SIGINT,
@@ -22,6 +23,7 @@ from _signal import (
     default_int_handler,
     getitimer,
     getsignal,
+    pthread_sigmask,
     set_wakeup_fd,
     setitimer,
     signal,
@@ -79,6 +81,7 @@ class Lifecycle:
         set_wakeup_fd(self._awake, warn_on_full_buffer=False)
         for number, handler in self._handlers.items():
             signal(number, handler)
+        pthread_sigmask(SIG_UNBLOCK, (SIGALRM,))  # whatever our parent had in mind
         os.register_at_fork(after_in_child=self._in_child)
 
     def _in_child(self) -> None:

@@ -74,24 +74,24 @@ class Stdio:
     def receive(self, until: float | None) -> bytes | None:
         """Wait for input and read it; None where time is up, a signal came or all is quiet."""
         lifecycle = self._lifecycle
-        if not lifecycle.ticking:
-            return self._poll(until)
-        # A poll before each read is a tenth of a round trip. It is there for a signal that
-        # comes just before the process sleeps; while the timer ticks, the next tick tells of
-        # that one too.
         lifecycle.moved = True
+        piece = None
         self._asleep = True
         try:
-            piece = os.read(self._reading, PIECE)
+            # A poll before each read is a tenth of a round trip. It is there for a signal that
+            # comes just before the process sleeps; while the timer ticks, the next tick tells
+            # of that one too.
+            if lifecycle.ticking:
+                piece = os.read(self._reading, PIECE)
         except BlockingIOError:  # whoever shares the pipe with us made it so
-            return self._poll(until)
+            pass
         finally:
             self._asleep = False
-        if not self._woken:
-            return piece
-        self._woken = False
-        os.dup2(self._kept, self._reading, inheritable=False)
-        return piece or None
+        if self._woken:
+            self._woken = False
+            os.dup2(self._kept, self._reading, inheritable=False)
+            return piece or None
+        return self._poll(until) if piece is None else piece
 
     def _poll(self, until: float | None) -> bytes | None:
         wait = None if until is None else max(0.0, until - monotonic()) * 1000

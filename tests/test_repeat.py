@@ -18,14 +18,18 @@ def body(id: object, rest: str = '"method":"version"') -> bytes:
     return f'{{"jsonrpc":"2.0","id":{id},{rest}}}'.encode()
 
 
+def ask(repeat: Repeat, piece: bytes) -> bytes | None:
+    return repeat.answer(piece) if len(piece) == repeat.size else None
+
+
 @pytest.mark.parametrize("framing", FRAMINGS.values(), ids=list(FRAMINGS))
 def test_the_same_frame_with_another_id_has_the_same_reply_with_that_id(framing: Framing) -> None:
     repeat = Repeat()
-    assert repeat.answer(framing.encode(body(12))) is None
-    repeat.learn(framing.encode(body(12)), VERSION, framing)
+    assert ask(repeat, framing.encode(body(12))) is None
+    repeat.learn(framing.encode(body(12)), "version", VERSION, framing)
     for id in (12, 13, 99):
         reply = framing.encode(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, VERSION))
-        assert repeat.answer(framing.encode(body(id))) == reply
+        assert ask(repeat, framing.encode(body(id))) == reply
 
 
 NEARLY = [
@@ -49,11 +53,11 @@ NEARLY = [
 @pytest.mark.parametrize("near", NEARLY)
 def test_nothing_else_is_taken_for_it(near: bytes, framing: Framing) -> None:
     repeat = Repeat()
-    repeat.learn(framing.encode(body(12)), VERSION, framing)
+    repeat.learn(framing.encode(body(12)), "version", VERSION, framing)
     piece = framing.encode(near)
-    assert repeat.answer(piece) is None
-    assert repeat.answer(framing.encode(body(12)) + piece) is None
-    assert repeat.answer(framing.encode(body(12))[:-1]) is None
+    assert ask(repeat, piece) is None
+    assert ask(repeat, framing.encode(body(12)) + piece) is None
+    assert ask(repeat, framing.encode(body(12))[:-1]) is None
 
 
 @pytest.mark.parametrize(
@@ -68,12 +72,16 @@ def test_nothing_else_is_taken_for_it(near: bytes, framing: Framing) -> None:
         frame(body("012")),
         frame(body('"12"')),
         frame(body(12))[:-1],
+        frame(body(12, '"method":"initialize"')),
+        frame(body(12, '"method":"version","params":[1]')),
+        frame(body(12, '"method":"version","params":1')),
+        frame(body(12, '"method":"version",')),
     ],
 )
 def test_what_is_not_one_plain_frame_is_not_learned(piece: bytes) -> None:
     repeat = Repeat()
-    repeat.learn(piece, VERSION, FRAMINGS["content-length"])
-    assert repeat.answer(piece) is None
+    repeat.learn(piece, "version", VERSION, FRAMINGS["content-length"])
+    assert ask(repeat, piece) is None
 
 
 ASKED = [

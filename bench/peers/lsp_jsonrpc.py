@@ -7,6 +7,10 @@ from pylsp_jsonrpc.streams import JsonRpcStreamReader, JsonRpcStreamWriter
 
 reader = JsonRpcStreamReader(sys.stdin.buffer)
 writer = JsonRpcStreamWriter(sys.stdout.buffer)
-endpoint = Endpoint({"version": lambda _params: {"version": "0.1.0"}}, writer.write)
+methods = {
+    "version": lambda _params: {"version": "0.1.0"},
+    "add": lambda params: params["a"] + params["b"],
+}
+endpoint = Endpoint(methods, writer.write)
 reader.listen(endpoint.consume)
 endpoint.shutdown()

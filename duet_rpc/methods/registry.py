@@ -67,7 +67,7 @@ class Method:
     """One function that can be called from outside."""
 
     __slots__ = (
-        "_required", "_result", "constant", "context", "default", "description", "function",
+        "_required", "constant", "context", "default", "description", "function",
         "hints", "label", "name", "params", "returns", "source", "title",
     )  # fmt: skip
 
@@ -95,7 +95,6 @@ class Method:
         self.hints: dict[str, bool] = {}  # what it says of its effects
         self.default: Callable[[object], object] | None = None  # for what JSON has no word for
         self._required = [name for name, param in self.params.items() if param.required]
-        self._result: bytes | None = None
 
     @property
     def summary(self) -> str:
@@ -112,13 +111,7 @@ class Method:
 
     def call(self, params: Params, context: Context | None = None) -> bytes:
         """Check the parameters and call the function; return its result as JSON."""
-        arguments = self.bind(params) if params or self._required else {}
-        if self._result is not None:
-            return self._result
-        result = self.run(arguments, context)
-        if self.constant:
-            self._result = result
-        return result
+        return self.run(self.bind(params) if params or self._required else {}, context)
 
     def run(self, arguments: dict[str, object], context: Context | None) -> bytes:
         """Call the function with what `bind` has made of the parameters."""
@@ -202,7 +195,7 @@ class Registry:
 
     def find(self, name: str) -> Method | None:
         """Find a method by its name, loading more where it must."""
-        method = self.get(name)
+        method = self._methods.get(name) or self._hidden.get(name)
         if method is None and self.load_waits is not None:
             self.load()
             method = self.get(name)

@@ -454,13 +454,24 @@ def _refuse(value: object) -> object:
     raise TypeError(f"a value of type {type(value).__name__} is not JSON")
 
 
+def _encoder(default: Callable[[object], object], seen: dict[int, object] | None = None) -> Any:
+    """Make what writes a value as pieces of JSON; where `seen` is there, circles are found."""
+    # In order: circles, default, strings, indent, separators, sort, skip keys, NaN.
+    return make_encoder(seen, default, encode_basestring, None, ":", ",", False, False, False)
+
+
+_encode = _encoder(_refuse)
+
+
 def to_json(value: object, default: Callable[[object], object] | None = None) -> bytes:
     """Encode a value as JSON that Emacs can read; ValueError or TypeError where it is none."""
-    # In order: circles seen, default, strings, indent, separators, sort, skip keys, NaN.
-    encoder = make_encoder(
-        {}, default or _refuse, encode_basestring, None, ":", ",", False, False, False
-    )
-    text = "".join(encoder(value, 0))
+    encode = _encode if default is None else _encoder(default)
+    try:
+        text = "".join(encode(value, 0))
+    except RecursionError:
+        # It is too deep, or a circle. To look for circles from the start is a tenth of the
+        # time for a large value, and half for a small one.
+        text = "".join(_encoder(default or _refuse, {})(value, 0))
     try:
         return text.encode()
     except UnicodeEncodeError:

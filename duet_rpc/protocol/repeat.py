@@ -7,7 +7,7 @@ round trip.
 
 from __future__ import annotations
 
-from duet_rpc.protocol.messages import USUAL, ZERO, encode_success, is_plain
+from duet_rpc.protocol.messages import USUAL, ZERO, Request, encode_success, is_plain, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 class Repeat:
     """The last frame of its kind and its reply, without their ids."""
 
-    __slots__ = ("_begin", "_end", "_head", "_reply_head", "_reply_tail", "_size", "_tail")
+    __slots__ = ("_begin", "_end", "_head", "_reply_head", "_reply_tail", "_tail", "size")
 
     def __init__(self) -> None:
-        self._size = -1  # of that frame; none was learned yet
+        self.size = -1  # of that frame; none was learned yet
 
-    def learn(self, piece: bytes, result: bytes, framing: Framing) -> None:
-        """Take one frame, and the result that it has whenever it comes.
-
-        It must have been read and found right, and nothing of another frame be before it.
-        """
+    def learn(self, piece: bytes, method: str, result: bytes, framing: Framing) -> None:
+        """Take a piece of input, where it is one frame that calls this method without params."""
         start = piece.find(USUAL)
         body = piece[start:].rstrip(b"\r\n")
         id, _, rest = body[len(USUAL) :].partition(b",")
         # Nothing else may be in it: no second frame, no header that means something.
         if start < 0 or not is_plain(id, rest) or framing.encode(body) != piece:
+            return
+        message = parse(body)
+        if not isinstance(message, Request) or message.method != method or message.params:
             return
         self._begin = start + len(USUAL)
         self._end = self._begin + len(id)
@@ -39,15 +39,11 @@ class Repeat:
         reply = framing.encode(encode_success(id.decode(), result))
         before, mark, self._reply_tail = reply.partition(b'"id":' + id)
         self._reply_head = before + mark[: -len(id)]
-        self._size = len(piece)
+        self.size = len(piece)
 
     def answer(self, piece: bytes) -> bytes | None:
-        """Return the reply, where a piece of input is that frame with an id of the same length."""
-        if (
-            len(piece) != self._size
-            or not piece.startswith(self._head)
-            or not piece.endswith(self._tail)
-        ):
+        """Return the reply, where a piece of that size is that frame with an id of its own."""
+        if not piece.startswith(self._head) or not piece.endswith(self._tail):
             return None
         id = piece[self._begin : self._end]
         if not id.isdigit() or id[0] == ZERO:

@@ -137,7 +137,7 @@ class Daemon:
         self._batch: Batch | None = None  # the one being served,
         self._answers: list[bytes] | None = None  # and the answers to it
         self._repeat = Repeat()
-        self.piece: bytes | None = None  # of input, that began with a frame
+        self.piece: bytes | None = None  # the last one of input
         self._replies: list[bytes] = []
         self._waiting = 0  # bytes in _replies
         self._leaving = False
@@ -179,7 +179,7 @@ class Daemon:
         if not any_source(sources, folder):
             return
         self._prepare()
-        with self._lifecycle.guard():
+        with self._lifecycle:
             from duet_rpc.methods.loading import Loader
 
             self.log.share()
@@ -193,6 +193,7 @@ class Daemon:
     def _receive(self) -> bool:
         """Wait for input and feed it to the reader; False where there is no more."""
         stdio, lifecycle, log, reader = self._stdio, self._lifecycle, self.log, self.reader
+        repeat = self._repeat
         while not lifecycle.stopping and not self._ended:
             if not lifecycle.ticking and self._put_in_order():
                 return True  # loading may have read ahead
@@ -201,14 +202,13 @@ class Daemon:
                 if self._deadline is not None and monotonic() >= self._deadline:
                     self._expire()
                 continue
-            self.piece = None
-            if reader.clean:
-                reply = self._repeat.answer(piece)
-                if reply is not None and log.level > DEBUG:
+            if len(piece) == repeat.size and reader.clean and log.level > DEBUG:
+                reply = repeat.answer(piece)
+                if reply is not None:
                     stdio.write(reply)
                     continue
-                self.piece = piece
-            elif self._deadline is not None:
+            self.piece = piece
+            if self._deadline is not None:
                 self._arriving += len(piece)
             reader.feed(piece)
             return bool(piece)
@@ -233,7 +233,6 @@ class Daemon:
 
     def _look_ahead(self) -> bool:
         """Read while a method runs: it may be cancelled, or the input may end."""
-        self.piece = None
         stdio, reader = self._stdio, self.reader
         until = monotonic() + LOOK
         while True:
@@ -335,23 +334,24 @@ class Daemon:
 
     # What a face calls.
 
-    def repeats(self, result: bytes) -> None:
-        """Take note that the request which is served always has this result."""
+    def repeats(self, method: str, result: bytes) -> None:
+        """Take note that a call of this method without params always has this result."""
         if self.piece is not None:
             piece, self.piece = self.piece, None
-            self._repeat.learn(piece, result, self.reader.framing)
+            self._repeat.learn(piece, method, result, self.reader.framing)
 
     def run_method(
         self, request: Request, run: Callable[..., bytes], *arguments: object
     ) -> bytes | Failure:
         """Run a method, watched: it can be cancelled, and it can't outlive its welcome."""
-        self._flush()
-        lifecycle = self._lifecycle
-        lifecycle.forget_cancel()
+        if self._replies:
+            self._flush()
         if not self._prepared:
             self._prepare()
+        lifecycle = self._lifecycle
+        lifecycle.forget_cancel()
         self._running = request
-        with lifecycle.guard():
+        with lifecycle:
             result = dispatch.call(request.id, run, *arguments)
         self._running = None
         return result

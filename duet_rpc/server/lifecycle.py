@@ -93,16 +93,14 @@ class Lifecycle:
 
     # Round what may take long.
 
-    def guard(self) -> Lifecycle:
-        """Use in a `with` statement: the timer ticks inside it."""
-        return self
-
     def __enter__(self) -> None:
+        """Begin what may take long: the timer ticks until it is done."""
         self._guards += 1
         if self._guards == 1:
             if self.input_ended:
                 self._deadline = monotonic() + GRACE
-            self.tick()
+            if not self.ticking:
+                self.tick()
 
     def __exit__(self, *_: object) -> None:
         self._guards -= 1

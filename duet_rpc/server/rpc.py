@@ -36,7 +36,7 @@ class RpcFace:
         if not request.params and request.method in self._fixed:
             result = self._fixed[request.method]
             if self._daemon.piece is not None:
-                self._daemon.repeats(result)
+                self._daemon.repeats(request.method, result)
             return result
         method = dispatch.find(self.registry, request)
         if isinstance(method, Failure):

@@ -138,7 +138,7 @@ class Stdio:
                 written = os.write(self._writing, rest)
             except BlockingIOError:
                 room = self.prepare().room
-                with self._lifecycle.guard():
+                with self._lifecycle:
                     room.poll()
                 continue
             if written == len(rest):

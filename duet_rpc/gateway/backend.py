@@ -420,8 +420,11 @@ class Backend:
         if not piece:
             self._lost_pipe("stdout")
             return
-        self._reader.feed(piece)
-        self._take_turn()
+        message = self._reader.take(piece)
+        if message is None:
+            self._take_turn()
+        else:
+            self._take(message)
 
     def _take_turn(self) -> None:
         """Hand on some messages, and the rest when the others have had their turn."""
@@ -456,15 +459,16 @@ class Backend:
                 return True
             if isinstance(message, Failure):
                 self._owner.take_broken(self, message, reader.body)
-            elif message.method is not None:
-                self._owner.take(self, message)
             else:
-                self._take_answer(message)
+                self._take(message)
             if not reader.more:
                 return True
         return False
 
-    def _take_answer(self, message: Envelope) -> None:
+    def _take(self, message: Envelope) -> None:
+        if message.method is not None:
+            self._owner.take(self, message)
+            return
         id = int(message.id) if message.id is not None and message.id.isdigit() else 0
         if id not in self.pending:
             self._log.debug(f"backend {self.name}: an answer that nobody waits for")
@@ -586,8 +590,11 @@ class Backend:
                 break
             if not piece:
                 break
-            self._reader.feed(piece)
-            self._hand_on(to_the_end=True)
+            message = self._reader.take(piece)
+            if message is not None:
+                self._take(message)
+            else:
+                self._hand_on(to_the_end=True)
         self._reader.finish()
         self._hand_on(to_the_end=True)
         for _ in range(64):

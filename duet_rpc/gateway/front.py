@@ -106,8 +106,11 @@ class Front:
         except BlockingIOError:
             return
         if piece:
-            self._reader.feed(piece)
-            self._hand_on()
+            message = self._reader.take(piece)
+            if message is not None:
+                self._listener.hear(message)
+            else:
+                self._hand_on()
             return
         self.stop_reading()
         self._reader.finish()

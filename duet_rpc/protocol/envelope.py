@@ -30,16 +30,16 @@ BROKEN = (ValueError, IndexError, StopIteration, RecursionError, SystemError)
 
 # What nearly every message looks like: short members without escapes, then the one that
 # matters, and nothing behind it. One look is a third of the time of taking it apart.
-USUAL = re.compile(
-    r"""\{\s*(?:(?:"jsonrpc"\s*:\s*(?P<version>"2\.0")
+HEAD = r"""\{\s*(?:(?:"jsonrpc"\s*:\s*(?P<version>"2\.0")
         |"id"\s*:\s*(?P<id>(?:0|[1-9][0-9]*)|"[ !\#-\[\]-~]*")
         |"method"\s*:\s*"(?P<method>[ !\#-\[\]-~]*)")\s*,\s*)+
-        "(?P<last>params|result)"\s*:\s*""",
-    re.VERBOSE | re.ASCII,
-)
+        "(?P<last>params|result)"\s*:\s*"""
+USUAL = re.compile(HEAD, re.VERBOSE | re.ASCII)
 
-
-WHOLE = re.compile(rb"Content-Length: ([1-9][0-9]{0,7})\r\n\r\n")
+# The same with the header of its frame.
+HEADER = r"Content-Length:\ (?P<length>[1-9][0-9]{0,7})\r\n\r\n"
+FRAME = re.compile(HEADER + HEAD, re.VERBOSE | re.ASCII)
+HEADER_SIZE = len("Content-Length: \r\n\r\n")  # without the digits
 
 
 class Envelope:
@@ -92,8 +92,23 @@ def open_envelope(body: bytes | bytearray) -> Envelope | Failure:
     return _open(text, members) or _explain(body)
 
 
+def open_frame(frame: bytes) -> Envelope | None:
+    """Read one frame with its header; None where it is not quite the usual one."""
+    try:
+        text = str(frame, "utf-8")
+        usual = FRAME.match(text)
+        if usual is None:
+            return None
+        length = usual.group(1)
+        if int(length) + len(length) + HEADER_SIZE != len(frame):
+            return None
+        return _open_usual(text, usual)
+    except BROKEN:
+        return None
+
+
 def _open_usual(text: str, usual: re.Match[str]) -> Envelope | None:
-    version, id, method, last = usual.groups()
+    version, id, method, last = usual.group("version", "id", "method", "last")
     start = usual.end()
     value, end = scan(text, start)
     if text[end:] != "}" and text[end:].strip(SPACE) != "}":
@@ -144,25 +159,27 @@ class EnvelopeReader:
     comes as, does not take the way through the decoder unless there is something wrong.
     """
 
-    __slots__ = ("_any_type", "_decoder", "_piece", "_quick", "body", "expire", "finish", "more")
+    __slots__ = ("_any_type", "_decoder", "_quick", "body", "expire", "finish", "more")
 
     def __init__(self, framing: Framing, any_type: bool = False) -> None:
         """Read this framing, frames with another Content-Type too where `any_type` says so."""
         self._any_type = any_type
         self._decoder = framing.decoder()
         self._quick = framing is CONTENT_LENGTH
-        self._piece: bytes | None = None  # not fed to the decoder
         self.expire = self._decoder.expire
         self.finish = self._decoder.finish
         self.body: bytes | bytearray = b""  # of the last failure
         self.more = False  # than the last message the decoder may hold
 
-    def feed(self, data: bytes) -> None:
-        """Take one piece of input, once `next` has given all of the last one."""
-        if self.more:
-            self._decoder.feed(data)
-        else:
-            self._piece = data
+    def take(self, data: bytes) -> Envelope | None:
+        """Take one piece of input; return the message that it is, or None: ask `next`."""
+        if self._quick and not self.more:
+            message = open_frame(data)
+            if message is not None:
+                return message
+        self.more = True
+        self._decoder.feed(data)
+        return None
 
     @property
     def partial(self) -> bool:
@@ -172,14 +189,6 @@ class EnvelopeReader:
     def next(self) -> Envelope | Failure | None:
         """Return the next message, or None where more bytes are needed."""
         decoder = self._decoder
-        if self._piece is not None:
-            piece, self._piece = self._piece, None
-            match = WHOLE.match(piece) if self._quick else None
-            if match is not None and len(piece) - match.end() == int(match.group(1)):
-                message = open_envelope(piece[match.end() :])
-                if isinstance(message, Envelope):
-                    return message
-            decoder.feed(piece)
         self.more = True
         event = decoder.next()
         if event is None:

@@ -198,6 +198,7 @@ class Backend:
         self.pid = process.pid
         self.started = monotonic()
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
+        self._stdout_fd = self._stdout.fileno()
         for pipe in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(pipe.fileno(), False)
         self._reader = EnvelopeReader(self._framing, any_type=True)
@@ -266,8 +267,7 @@ class Backend:
 
     # Being spoken to.
 
-    @property
-    def refusal(self) -> str | None:
+    def refuse(self) -> str | None:
         """Say why it takes no request now; None where it takes one."""
         if self.state in (BACKOFF, FAILED, STOPPING):
             return f"backend {self.name} is not available: {self.reason or self.state}"
@@ -285,7 +285,7 @@ class Backend:
 
     def notify(self, method: str, params: str | None) -> bool:
         """Send a notification; False where there is no place for it."""
-        if self.refusal is not None:
+        if self.refuse() is not None:
             return False
         if self.dialect is LSP and method == "exit":
             if self._process is None:
@@ -297,7 +297,7 @@ class Backend:
     def answer(self, text: str) -> None:
         """Send the answer to a request of its own."""
         if self._process is not None and self.state != STOPPED:
-            data = self._framing.encode(self._bytes(text))
+            data = self._to_frame(text)
             self._outlet.put(data)
             self._answers += len(data)
             self.update_reading()
@@ -309,20 +309,20 @@ class Backend:
         self._write(encode_request(method, params, id))
 
     def _post(self, id: int | None, text: str) -> None:
+        frame = self._to_frame(text)
         if self.state == READY:
-            self._write(text)
+            self._outlet.put(frame)
             return
-        frame = self._framing.encode(self._bytes(text))
         self._waiting.append((id, frame))
         self._waiting_size += len(frame)
         if self.state == STOPPED:
             self.start()
 
     def _write(self, text: str) -> None:
-        self._outlet.put(self._framing.encode(self._bytes(text)))
+        self._outlet.put(self._to_frame(text))
 
-    def _bytes(self, text: str) -> bytes:
-        return (one_line(text) if self._framing is LINES else text).encode()
+    def _to_frame(self, text: str) -> bytes:
+        return self._framing.encode((one_line(text) if self._framing is LINES else text).encode())
 
     def _made_room(self) -> None:
         if self._answers and not self._outlet.size:
@@ -414,7 +414,7 @@ class Backend:
         if self._process is None:
             return  # it died in this very turn
         try:
-            piece = os.read(self._stdout.fileno(), PIECE)
+            piece = os.read(self._stdout_fd, PIECE)
         except BlockingIOError:
             return
         if not piece:

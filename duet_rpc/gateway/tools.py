@@ -79,7 +79,7 @@ class Tools:
     def _ask(self, backend: Backend) -> None:
         if backend.name in self._asking:
             return
-        if backend.refusal is not None:
+        if backend.refuse() is not None:
             self._answered(backend.name)
             return
         self._asking[backend.name] = []

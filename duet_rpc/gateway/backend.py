@@ -450,6 +450,7 @@ class Backend:
 
     def _hand_on(self, to_the_end: bool = False) -> bool:
         """Hand messages on, as many as it is their turn; False where there may be more."""
+        self._loop.alone = False
         reader = self._reader
         left = TURN
         while to_the_end or (left and not self._owner.client_full):

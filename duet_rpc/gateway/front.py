@@ -118,6 +118,7 @@ class Front:
         self._listener.end_input()
 
     def _hand_on(self) -> None:
+        self._loop.alone = False
         moved = False
         while not self._deaf:
             message = self._reader.next()

@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.tools import Tool
     from duet_rpc.log import Log
 
-ROUTES_MAX = 1000
 LIST_CHANGED = "notifications/tools/list_changed"
 SPARE_DESCRIPTORS = 64
 OURS = "gateway"  # stands for a backend where the gateway itself owes the answer
@@ -150,7 +149,6 @@ class Gateway:
         self._say = self._front.say
         self._ids = Remapper()  # of the client
         self._incoming = Incoming(self._loop, log, lambda text: self._say(text.encode()))
-        self._routes: dict[str, tuple[Backend, str]] = {}  # of requests that were seen before
         self._own: dict[int, None] = {}  # requests that the gateway answers later
         self._closing: float | None = None
         self._code = 0
@@ -270,10 +268,6 @@ class Gateway:
             self._incoming.answer(message)
 
     def _route(self, message: Envelope, method: str) -> None:
-        route = self._routes.get(method)
-        if route is not None and message.id is not None:
-            self._forward(route[0], message, route[1], message.params)
-            return
         name, slash, rest = method.partition("/")
         backend = self._backends.get(name) if slash else None
         if backend is not None and rest:
@@ -328,8 +322,6 @@ class Gateway:
         elif dialect is MCP and method == "initialize":
             self._show_handshake(backend, message.id)
         else:
-            if len(self._routes) < ROUTES_MAX:
-                self._routes[f"{backend.name}/{method}"] = (backend, method)
             self._forward(backend, message, method, message.params)
 
     def _forward(

@@ -78,7 +78,7 @@ def open_envelope(body: bytes | bytearray) -> Envelope | Failure:
         text = str(body, "utf-8")
         usual = USUAL.match(text)
         if usual is not None:
-            envelope = _open_usual(text, usual)
+            envelope = _open_usual(text, usual.end(), *usual.groups())
             if envelope is not None:
                 return envelope
         at = _skip(text, 0)
@@ -99,17 +99,17 @@ def open_frame(frame: bytes) -> Envelope | None:
         usual = FRAME.match(text)
         if usual is None:
             return None
-        length = usual.group(1)
+        length, version, id, method, last = usual.groups()
         if int(length) + len(length) + HEADER_SIZE != len(frame):
             return None
-        return _open_usual(text, usual)
+        return _open_usual(text, usual.end(), version, id, method, last)
     except BROKEN:
         return None
 
 
-def _open_usual(text: str, usual: re.Match[str]) -> Envelope | None:
-    version, id, method, last = usual.group("version", "id", "method", "last")
-    start = usual.end()
+def _open_usual(
+    text: str, start: int, version: str | None, id: str | None, method: str | None, last: str
+) -> Envelope | None:
     value, end = scan(text, start)
     if text[end:] != "}" and text[end:].strip(SPACE) != "}":
         return None

@@ -1,4 +1,7 @@
-"""The gateway's eight rules, each with real processes on both sides."""
+"""The gateway's eight rules, each with real processes on both sides.
+
+The fifth, back-pressure, is in test_gateway_flow.py.
+"""
 
 from __future__ import annotations
 
@@ -528,75 +531,6 @@ def test_environment_and_working_directory(tmp_path: Path) -> None:
     one = backend(env={"BACKEND_TEST": "é"}, cwd="below")
     with gateway(tmp_path, {"a": one}) as client:
         assert client.ask("a/env")["result"] == ["é", str(tmp_path / "below")]
-
-
-# Rule 5: back-pressure.
-
-
-def test_a_backend_that_never_reads_refuses_and_the_others_go_on(tmp_path: Path) -> None:
-    text = "x" * 100_000
-    with gateway(tmp_path, {"a": backend("never-read"), "b": backend()}) as client:
-        count = 60
-        client.send(b"".join(request(number, "a/echo", [text]) for number in range(count)))
-        client.send(request("b", "b/pid"))
-        replies: dict[object, Any] = {}
-        while "b" not in replies:
-            reply = client.receive()
-            replies[reply["id"]] = reply
-        refused = [each for each in replies if isinstance(each, int)]
-        assert 10 < len(refused) < 30
-        error = replies[refused[0]]["error"]
-        assert error["code"] == -32803
-        assert error["data"]["reason"] == "queue-full"
-        start = time.monotonic()
-        for number in range(50):
-            client.ask("b/echo", [number], id="e")
-        assert time.monotonic() - start < 5
-        client.send(notification("a/lost"))
-        client.ask("version")
-    assert "method=a/lost dropped: backend a does not read" in logged(tmp_path)
-
-
-def test_a_client_that_reads_slowly_slows_the_backends_and_loses_nothing(tmp_path: Path) -> None:
-    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
-        client.ask("a/pid")
-        client.send(request("f", "a/flood", {"count": 40_000, "size": 1000}))
-        client.send(request("v", "version"))
-        time.sleep(1.0)
-        status = Path(f"/proc/{client.process.pid}/status").read_text()
-        peak = int(status.split("VmHWM:")[1].split()[0]) if "VmHWM" in status else 0
-        assert peak < 60_000, "kB, with 40 MB to come"
-        numbers = []
-        ids: list[object] = []
-        while len(ids) < 2:
-            message = client.message()
-            if message.get("method") == "a/flood":
-                numbers.append(message["params"]["number"])
-            elif "id" in message:
-                ids.append(message["id"])
-        assert numbers == list(range(40_000))
-
-
-def test_a_flooding_backend_does_not_delay_the_others(tmp_path: Path) -> None:
-    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
-        client.ask("b/pid")
-        client.send(request("f", "a/flood", {"count": 50_000}))
-        client.note("a/flood")
-        behind = 0
-        client.send(request("b", "b/id"))
-        while True:
-            message = client.message()
-            if message.get("id") == "b":
-                break
-            behind += 1
-        assert behind < 25_000, "it came before the flood was over"
-
-
-def test_a_backend_may_ask_without_end_and_never_read(tmp_path: Path) -> None:
-    asks = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(200)]
-    with gateway(tmp_path, {"m": mcp()}) as client:
-        answer = client.ask("m/ask", {"id": "q", "method": "ping", "before": asks})["result"]
-        assert answer == {"jsonrpc": "2.0", "id": "q", "result": {}}
 
 
 # Rule 6: what is no message.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from duet_rpc.protocol.framing import FRAMINGS, encode_content_length, encode_length_prefixed
 from duet_rpc.protocol.messages import parse
 from duet_rpc.protocol.reader import Reader
-from tests.invariants import BODY, GOOD, HEADER, check
+from tests.invariants import BODY, GOOD, HEADER, SERVER, check
 
 COMMON = [GOOD, GOOD[:-1], b"{", b'"', b"[]", b"\n", b"\r\n", b"\r", b" ", b"\x00", b"x" * 50]
 
@@ -30,6 +30,7 @@ FRAGMENTS = {
         b"CONTENT-LENGTH: 250\r\n\r\n",
         b"Content-Length: 300\r\n\r\n{",
         b"Content-Length: 301\r\n\r\n",
+        b"Content-Length: 301\r\n\r\n" + GOOD,
         b"Content-Length: 99999999999999\r\n\r\n",
         b"Content-Length: x\r\n",
         b"Content-Type: text/plain\r\n",
@@ -46,6 +47,7 @@ FRAGMENTS = {
         b"\x00\x00\x00",
         b"\x00\x00\x01\x2c",
         b"\x00\x00\x01\x2d",
+        b"\x00\x00\x01\x2d" + GOOD,
         b"\x00\x00\x00\xf0{",
         b"\x7f\xff\xff\xff",
         b"\xff",
@@ -60,6 +62,9 @@ FRAGMENTS = {
     ],
 }
 FRAGMENTS["auto"] = [each for fragments in FRAGMENTS.values() for each in fragments]
+ANSWER = b'{"jsonrpc":"2.0","id":1,"result":[]}'
+for name in FRAMINGS:
+    FRAGMENTS[SERVER + name] = [*FRAGMENTS[name], FRAMINGS[name].encode(ANSWER)]
 
 
 @pytest.mark.parametrize("name", FRAGMENTS)
@@ -79,6 +84,8 @@ def test_the_invariants_hold(name: str) -> None:
     [
         ("content-length", b"CONTENT-LENGTH: 250\r\n\r\n" * 2),
         ("length-prefixed", (b"\x00\x00\x01," + encode_length_prefixed(GOOD)) * 2),
+        (SERVER + "content-length", b"Content-Length: 301\r\n\r\n" * 3),
+        (SERVER + "length-prefixed", b"\x00\x00\x01\x2d" * 3),
         ("auto", b"\n" + encode_length_prefixed(GOOD)),
         ("auto", b"\r" * 120 + b"["),
     ],

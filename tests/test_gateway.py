@@ -228,6 +228,20 @@ def test_an_answer_that_is_too_large_is_an_error(tmp_path: Path) -> None:
         assert client.ask("a/id", id=2)["result"] == 2
 
 
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("size", [11, 20])
+def test_it_ends_the_request_it_answers_and_no_other(
+    tmp_path: Path, framing: str, size: int
+) -> None:
+    with gateway(tmp_path, {"a": backend(framing=framing)}) as client:
+        client.send(request("first", "a/hold") + request("second", "a/hold"))
+        reply = client.ask("a/big", [size * 1024 * 1024], id="big")
+        assert reply["error"]["data"]["reason"] == "bad-reply"
+        assert client.ask("a/held", id=2)["result"] == [1, 2]
+        client.send(request("third", "a/release"))
+        assert client.replies(3).keys() == {"first", "second", "third"}
+
+
 # Rule 2: backends ask.
 
 

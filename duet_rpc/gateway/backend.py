@@ -20,14 +20,8 @@ from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP, initialize_params
 from duet_rpc.gateway.loop import Alarm, Outlet
 from duet_rpc.protocol import limits
 from duet_rpc.protocol.envelope import Envelope, EnvelopeReader, encode_request, one_line
-from duet_rpc.protocol.errors import PARSE_ERROR, REQUEST_FAILED, TITLES, Fault
-from duet_rpc.protocol.framing import (
-    FRAMINGS,
-    LENGTH_PREFIXED,
-    LINES,
-    Framing,
-    LengthPrefixedDecoder,
-)
+from duet_rpc.protocol.errors import REQUEST_FAILED, TITLES
+from duet_rpc.protocol.framing import FRAMINGS, LINES
 from duet_rpc.protocol.messages import NULL, Failure
 
 TYPE_CHECKING = False
@@ -77,26 +71,6 @@ BROKEN_PIPE_GRACE = 0.5
 HOPELESS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.EPERM, errno.E2BIG)
 
 
-class PrefixDecoder(LengthPrefixedDecoder):
-    """Takes garbage for what it is, and not for a length of a gigabyte to be skipped.
-
-    The prefix of every frame that is not oversized begins with a zero byte.
-    """
-
-    __slots__ = ()
-
-    def next(self) -> bytes | bytearray | Fault | None:
-        """Return the next frame or fault, or None where more bytes are needed."""
-        if not self._lost and self._at < len(self._buffer) and self._buffer[self._at]:
-            self._lose(self._at)
-            return Fault(PARSE_ERROR, "expected a length")
-        return super().next()
-
-
-PREFIXED = Framing(LENGTH_PREFIXED.form, PrefixDecoder, LENGTH_PREFIXED.encode)
-DECODERS = {**FRAMINGS, "length-prefixed": PREFIXED}
-
-
 class Times:
     """The numbers that tests shorten."""
 
@@ -140,7 +114,7 @@ class Backend:
         self.name = settings.name
         self.settings = settings
         self.dialect = DIALECTS[settings.dialect]
-        self._framing = DECODERS[settings.framing]
+        self._framing = FRAMINGS[settings.framing]
         self._owner = owner
         self._loop = loop
         self._log = log
@@ -201,7 +175,7 @@ class Backend:
         self._stdout_fd = self._stdout.fileno()
         for pipe in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(pipe.fileno(), False)
-        self._reader = EnvelopeReader(self._framing, any_type=True)
+        self._reader = EnvelopeReader(self._framing, from_server=True)
         self._outlet = Outlet(self._loop, self._stdin.fileno())
         self._outlet.on_broken = lambda _error: self._lost_pipe("stdin")
         self._outlet.on_room = self._made_room

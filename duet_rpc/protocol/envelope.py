@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from _json import encode_basestring_ascii, scanstring
 
-from duet_rpc.protocol.errors import INVALID_REQUEST, PARSE_ERROR, Fault
+from duet_rpc.protocol.errors import INVALID_REQUEST, OVERSIZE, PARSE_ERROR, Fault
 from duet_rpc.protocol.framing import CONTENT_LENGTH
 from duet_rpc.protocol.messages import NULL, SPACE, Failure, fail, parse
 from duet_rpc.protocol.messages import _scan as scan
@@ -159,12 +159,12 @@ class EnvelopeReader:
     comes as, does not take the way through the decoder unless there is something wrong.
     """
 
-    __slots__ = ("_any_type", "_decoder", "_quick", "body", "expire", "finish", "more")
+    __slots__ = ("_decoder", "_from_server", "_quick", "body", "expire", "finish", "more")
 
-    def __init__(self, framing: Framing, any_type: bool = False) -> None:
-        """Read this framing, frames with another Content-Type too where `any_type` says so."""
-        self._any_type = any_type
-        self._decoder = framing.decoder()
+    def __init__(self, framing: Framing, from_server: bool = False) -> None:
+        """Read this framing, from a server also frames with another Content-Type."""
+        self._from_server = from_server
+        self._decoder = framing.decoder(from_server)
         self._quick = framing is CONTENT_LENGTH
         self.expire = self._decoder.expire
         self.finish = self._decoder.finish
@@ -207,12 +207,12 @@ class EnvelopeReader:
 
     def _take_fault(self, event: Fault) -> Envelope | Failure:
         self.body = event.body
-        if event.code == INVALID_REQUEST and event.body:
+        if event.code == INVALID_REQUEST and event.body and event.reason != OVERSIZE:
             # Refused for its type, and its length may be wrong all the same.
             inside = open_envelope(event.body)
             if isinstance(inside, Failure) and inside.code == PARSE_ERROR:
                 self._decoder.reject()
-            elif self._any_type:
+            elif self._from_server:
                 return inside
         return fail(event)
 

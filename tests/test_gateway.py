@@ -540,6 +540,15 @@ def test_restart_and_stop_by_hand(tmp_path: Path) -> None:
         assert client.call("gateway/log", ["a"]) == {"lines": ["one", "two"]}
 
 
+@pytest.mark.parametrize("seconds", [3e6, 9e8])
+def test_a_timeout_may_be_as_long_as_one_likes(tmp_path: Path, seconds: float) -> None:
+    with gateway(tmp_path, {"a": backend(timeout=seconds), "b": backend(timeout=0.2)}) as client:
+        client.send(request("held", "a/hold") + request("late", "b/hold"))
+        late = client.receive()
+        assert (late["id"], late["error"]["data"]["reason"]) == ("late", "timeout")
+        assert client.ask("a/held")["result"] == [1]
+
+
 def test_environment_and_working_directory(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     one = backend(env={"BACKEND_TEST": "é"}, cwd="below")

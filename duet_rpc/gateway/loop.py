@@ -32,6 +32,7 @@ SETTLE = 0.1  # seconds of silence before loguru is loaded, as in server.daemon
 EVENTS = 256  # descriptors at once; the others are ready in the next turn
 
 SOONEST = 1e-6  # seconds; zero would be never
+FARTHEST = 86400.0  # and what is beyond is looked at again each day
 
 LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -187,7 +188,7 @@ class Loop:
     def _set_clock(self) -> None:
         """Have the signal of the next timer sent."""
         seconds = self._timers[0][0] - monotonic()
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, SOONEST))
+        signal.setitimer(signal.ITIMER_REAL, min(max(seconds, SOONEST), FARTHEST))
 
     def soon(self, function: Callable[[], object]) -> None:
         """Call a function once everybody else has had a turn."""
@@ -213,8 +214,7 @@ class Loop:
             numbers = os.read(self._wakeup, 4096)
         except BlockingIOError:
             return
-        if signal.SIGALRM in numbers:
-            self._ring()
+        self._ring()  # whichever it was: a look costs nothing, and none is missed
         if signal.SIGCHLD in numbers:
             self.on_child()
         if self._signalled is not None:

@@ -148,6 +148,9 @@ def test_an_idle_daemon_does_not_wake(method: str) -> None:
     with daemon(WITH_METHODS) as client:
         client.call(method)
         time.sleep(1.0)  # the log's library is loaded when the client falls silent
+        for _ in range(2):  # and a timer ticks while it is not
+            client.call(method)
+        time.sleep(0.5)
 
         def switches() -> int:
             with open(f"/proc/{client.process.pid}/status") as file:

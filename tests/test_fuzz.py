@@ -18,10 +18,30 @@ from duet_rpc.protocol.messages import parse
 from duet_rpc.protocol.reader import Reader
 from tests.invariants import BODY, GOOD, HEADER, SERVER, check
 
-COMMON = [GOOD, GOOD[:-1], b"{", b'"', b"[]", b"\n", b"\r\n", b"\r", b" ", b"\x00", b"x" * 50]
+# The same request with other ids, which is known by heart the second time, and what is not it.
+PLAIN = [b'{"jsonrpc":"2.0","id":%b,"method":"version"}' % id for id in (b"12", b"13", b"7", b"02")]
+COMMON = [
+    *PLAIN,
+    PLAIN[0][:-1] + b"\0",
+    PLAIN[0][:22],
+    PLAIN[0][24:],
+    GOOD,
+    GOOD[:-1],
+    b"{",
+    b'"',
+    b"[]",
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b" ",
+    b"\x00",
+    b"x" * 50,
+]
 
 FRAGMENTS = {
     "content-length": [
+        *map(encode_content_length, PLAIN),
+        encode_content_length(PLAIN[0])[:-1] + b"\0",
         encode_content_length(GOOD),
         encode_content_length(GOOD)[:-3],
         encode_content_length(b"[" + GOOD + b"," + GOOD + b"]"),
@@ -41,6 +61,7 @@ FRAGMENTS = {
         b": 5\n",
     ],
     "length-prefixed": [
+        *map(encode_length_prefixed, PLAIN),
         encode_length_prefixed(GOOD),
         encode_length_prefixed(GOOD)[:-1],
         encode_length_prefixed(b"x" * 5),

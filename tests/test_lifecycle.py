@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, Signals
 
 import pytest
@@ -50,6 +54,73 @@ def test_a_signal_right_after_a_reply_is_never_missed() -> None:
             code, seconds = client.wait()
             assert code == 0
             assert seconds < 1.5
+
+
+JUST_BEFORE = r"""
+#include <signal.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+ssize_t read(int fd, void *data, size_t size)
+{
+    static int pieces;
+    if (size == 65536 && ++pieces == LATE)
+        raise(SIGTERM);
+    return syscall(SYS_read, fd, data, size);
+}
+"""
+"""A `read` that is sent a signal when Python has looked for one the last time."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
+@pytest.mark.parametrize(
+    "late", [5, 6, 7], ids=["after a reply", "after a tick", "after the last tick"]
+)
+def test_a_signal_in_the_last_moment_before_it_sleeps_is_not_missed(
+    tmp_path: Path, late: int
+) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler here")
+    source, library = tmp_path / "late.c", tmp_path / "late.so"
+    source.write_text(JUST_BEFORE)
+    compile = ["cc", "-shared", "-fPIC", f"-DLATE={late}", "-o", str(library), str(source)]
+    subprocess.run(compile, check=True, timeout=60)
+    with daemon(env={"LD_PRELOAD": str(library)}) as client:
+        client.call("version")
+        time.sleep(0.5)  # the log is settled, so what follows is read without a poll
+        for number in range(3):
+            client.call("version", id=number)
+        code, seconds = client.wait()
+        assert (code, seconds < 1.0) == (0, True)
+        assert "SIGTERM received" in end(client)[1]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_in_the_middle_of_many_requests_is_not_missed(number: Signals) -> None:
+    chance = random.Random(number)  # noqa: S311
+    for _ in range(6):
+        with daemon([*SOURCE, "rpc", "--log-level", "error"]) as client:
+            client.call("version")
+            time.sleep(0.3)
+            for id in range(chance.randrange(1, 400)):
+                client.call("version", id=id)
+            client.signal(number)
+            code, seconds = client.wait()
+            assert (code, seconds < 1.5) == (0, True)
+
+
+def test_a_pipe_that_somebody_made_non_blocking_is_read_as_any_other() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with daemon(stdin=reading) as client, open(writing, "wb", buffering=0) as pipe:
+        client.process.stdin = None
+        for id in range(5):
+            pipe.write(request(id))
+            assert client.receive()["id"] == id
+            time.sleep(0.15)
+        pipe.close()
+        assert client.wait()[0] == 0
+    os.close(reading)
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -256,12 +256,6 @@ def test_params_of_a_known_request_are_its_own() -> None:
     assert second.params == {}
 
 
-def test_what_is_remembered_of_requests_has_a_bound() -> None:
-    for number in range(1000):
-        parse(b'{"jsonrpc":"2.0","id":1,"method":"m%d"}' % number)
-    assert len(messages._known) <= 100
-
-
 # Large bodies, which msgspec parses where it is installed.
 
 NUMBERS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?([eE][-+]?[0-9]{1,3})?\Z")

@@ -176,7 +176,7 @@ class Registry:
     def __init__(self) -> None:
         self._methods: dict[str, Method] = {}
         self._hidden: dict[str, Method] = {}
-        self._load: Callable[[], None] | None = None
+        self.load_waits: Callable[[], None] | None = None  # there are methods to be loaded
 
     def add(self, method: Method, hidden: bool = False) -> None:
         """Add a method under its name; a hidden one is answered but stands in no list."""
@@ -188,16 +188,11 @@ class Registry:
 
     def load_later(self, load: Callable[[], None]) -> None:
         """Take a function that adds more methods, for when they are needed."""
-        self._load = load
-
-    @property
-    def loading_waits(self) -> bool:
-        """True while there are methods to be loaded."""
-        return self._load is not None
+        self.load_waits = load
 
     def load(self) -> None:
         """Load what waits to be loaded."""
-        load, self._load = self._load, None
+        load, self.load_waits = self.load_waits, None
         if load is not None:
             load()
 
@@ -208,7 +203,7 @@ class Registry:
     def find(self, name: str) -> Method | None:
         """Find a method by its name, loading more where it must."""
         method = self.get(name)
-        if method is None and self._load is not None:
+        if method is None and self.load_waits is not None:
             self.load()
             method = self.get(name)
         return method

@@ -63,6 +63,10 @@ if TYPE_CHECKING:
             """Take note that no more will come; `next` then says what that cut off."""
 
         @property
+        def clean(self) -> bool:
+            """True where the next byte begins a frame."""
+
+        @property
         def partial(self) -> bool:
             """True inside a frame, where the rest must come in time."""
 
@@ -117,8 +121,8 @@ class ContentLengthDecoder:
     """LSP's framing: a header section, an empty line, a body of the length it gave."""
 
     __slots__ = (
-        "_at", "_body", "_buffer", "_finished", "_from_server", "_head", "_length", "_lost",
-        "_refusal", "_scan", "_seen",
+        "_at", "_body", "_buffer", "_finished", "_fresh", "_from_server", "_head", "_header",
+        "_length", "_lost", "_refusal", "_scan", "_seen", "_size",
     )  # fmt: skip
 
     def __init__(self, from_server: bool = False) -> None:
@@ -130,11 +134,15 @@ class ContentLengthDecoder:
         self._seen = -1  # a header that ends here or before begins inside a broken frame
         self._lost = False
         self._finished = False
+        self._header = USUAL + b"0\r\n\r\n"  # of the last usual frame,
+        self._size = 0  # and the length that it gave
         self._begin(0)
 
     def _begin(self, at: int) -> None:
         """Expect a header section here."""
         self._at = self._scan = self._head = at
+        is_well = at > self._seen and not self._lost
+        self._fresh = at if is_well else -1  # where a frame begins of which nothing is read
         self._length = -1  # what Content-Length said
         self._refusal: tuple[str, str] | None = None  # what is wrong with Content-Type
 
@@ -142,10 +150,10 @@ class ContentLengthDecoder:
 
     def feed(self, data: bytes) -> None:
         """Take one piece of input."""
-        if self._at == len(self._buffer) == self._scan and self._head == self._at:
+        if self.clean:
             # The usual case, a piece that begins with a frame, is not copied.
             self._buffer = data
-            self._at = self._scan = self._head = 0
+            self._at = self._scan = self._head = self._fresh = 0
             self._seen = -1
             return
         # A header section is counted from its head, so its lines stay until it is whole.
@@ -161,33 +169,49 @@ class ContentLengthDecoder:
         self._at -= gone
         self._scan -= gone
         self._head -= gone
+        self._fresh -= gone
         self._seen -= gone
 
     def next(self) -> bytes | bytearray | Fault | None:
         """Return the next frame or fault, or None where more bytes are needed."""
         buffer, at = self._buffer, self._at
-        if self._scan == at == self._head and at > self._seen and not self._lost:
-            if at == len(buffer):
-                if at > WINDOW_MAX:
-                    self._buffer = b""  # a large frame is not kept for nothing
-                    self._begin(0)
-                    self._seen = -1
-                return None
-            # Where one header stands alone, as nearly all clients write it, its line is
-            # not taken apart: an eighth off a round trip, a third off each of a burst.
-            blank = buffer.find(b"\r\n\r\n", at, at + USUAL_MAX)
-            if blank >= 0 and buffer.startswith(USUAL, at):
-                digits = buffer[at + len(USUAL) : blank]
-                length = int(digits) if digits.isdigit() else -1
-                start = blank + 4
-                end = start + length
-                if 0 <= length <= BODY_MAX and end <= len(buffer):
+        if at == self._fresh:
+            is_usual = buffer.startswith(self._header, at)
+            if not is_usual:
+                if at == len(buffer):
+                    if at > WINDOW_MAX:
+                        self._buffer = b""  # a large frame is not kept for nothing
+                        self._seen = -1
+                        self._begin(0)
+                    return None
+                is_usual = self._is_usual(buffer, at)
+            if is_usual:
+                start = at + len(self._header)
+                end = start + self._size
+                if end <= len(buffer):
                     self._body = start
-                    self._at = self._scan = self._head = end
+                    self._at = self._scan = self._head = self._fresh = end
                     return buffer[start:end]
         return self._next_by_steps()
 
+    def _is_usual(self, buffer: bytes | bytearray, at: int) -> bool:
+        """Look for one header that stands alone, as nearly all clients write it.
+
+        Its line is not taken apart, and not even looked at where it is the same as that of
+        the last frame: an eighth off a round trip, two fifths off each of a burst.
+        """
+        blank = buffer.find(b"\r\n\r\n", at, at + USUAL_MAX)
+        if blank < 0 or not buffer.startswith(USUAL, at):
+            return False
+        digits = buffer[at + len(USUAL) : blank]
+        length = int(digits) if digits.isdigit() else -1
+        if not 0 <= length <= BODY_MAX:
+            return False
+        self._header, self._size = bytes(buffer[at : blank + 4]), length
+        return True
+
     def _next_by_steps(self) -> bytes | bytearray | Fault | None:
+        self._fresh = -1
         if self._lost and not self._find():
             return None
         if self._head >= 0:
@@ -277,6 +301,11 @@ class ContentLengthDecoder:
         return Fault(PARSE_ERROR, "input ended before the announced length", body=body)
 
     @property
+    def clean(self) -> bool:
+        """True where the next byte begins a frame."""
+        return self._at == self._fresh == len(self._buffer)
+
+    @property
     def partial(self) -> bool:
         """True inside a frame, where the rest must come in time."""
         return not self._lost and (self._head < self._at or self._at < len(self._buffer))
@@ -305,7 +334,7 @@ class ContentLengthDecoder:
                 if fault is not None:
                     return fault
             elif at == self._head:
-                self._head = self._at  # an empty line between frames
+                self._begin(self._at)  # an empty line between frames
             else:
                 return self._end_header()
 
@@ -344,14 +373,14 @@ class ContentLengthDecoder:
     # Losing the frame and finding the next.
 
     def _lose(self, at: int) -> None:
-        self._begin(at)
         self._lost = True
+        self._begin(at)
 
     def _find(self) -> bool:
         """Drop bytes up to the next header that holds Content-Length."""
         header, at = self._search(self._at, len(self._buffer))
-        self._begin(at)
         self._lost = header < 0
+        self._begin(at)
         return header >= 0
 
     def _search(self, at: int, stop: int) -> tuple[int, int]:
@@ -522,6 +551,11 @@ class LengthPrefixedDecoder:
         return Fault(PARSE_ERROR, "input ended before the announced length", body=body)
 
     @property
+    def clean(self) -> bool:
+        """True where the next byte begins a frame."""
+        return not self._lost and not self.partial
+
+    @property
     def partial(self) -> bool:
         """True inside a frame, where the rest must come in time."""
         return not self._lost and (self._at < len(self._buffer) or self._skip > 0)
@@ -580,6 +614,11 @@ class LinesDecoder:
     def finish(self) -> None:
         """Take note that no more will come: what is there is the last line."""
         self._finished = True
+
+    @property
+    def clean(self) -> bool:
+        """True where the next byte begins a frame."""
+        return not self._buffer and not self._skipping
 
     @property
     def partial(self) -> bool:

@@ -123,10 +123,10 @@ _scan = make_scanner(_Scanner())  # type: ignore[arg-type]
 
 def parse(body: bytes | bytearray, batch: bool = False) -> Request | Response | Failure | Batch:
     """Turn one body into the message it holds; an array only where batches are allowed."""
-    if len(body) < KNOWN_MAX and type(body) is bytes and body.startswith(USUAL):
-        id, _, rest = body[len(USUAL) :].partition(b",")
-        if rest in _known and id.isdigit() and id[0] != ZERO:
-            method, empty = _known[rest]
+    tail, method, empty = _last
+    if body.endswith(tail) and body.startswith(USUAL):
+        id = body[USUAL_SIZE : -len(tail)]
+        if id.isdigit() and id[0] != ZERO:
             return Request(method, empty and empty(), id.decode())
     return (_parse_large if len(body) > LARGE else _parse)(body, batch)
 
@@ -154,7 +154,7 @@ def _parse(body: bytes | bytearray, batch: bool) -> Request | Response | Failure
     except (ValueError, StopIteration) as error:
         return fail(Fault(PARSE_ERROR, _what_is_wrong(error), body=body))
     if type(value) is dict:
-        return _remember(body, _read_envelope(value, body))
+        return _read_envelope(value, body)
     if type(value) is list:
         if batch:
             return _read_batch(value, text, start)
@@ -166,28 +166,28 @@ def _parse(body: bytes | bytearray, batch: bool) -> Request | Response | Failure
 
 # A client that calls a method without parameters again sends the same bytes as before,
 # but for the id. What stands behind the id is then known to be right and is not parsed
-# again: a sixth off a round trip, two fifths off each of a burst.
+# again: half of the time of each in a burst.
 
 USUAL = b'{"jsonrpc":"2.0","id":'
+USUAL_SIZE = len(USUAL)
 ZERO = ord("0")
-KNOWN_MAX = 200  # bytes of such a body
-KNOWN_COUNT = 100
+TAIL_MAX = 200  # bytes that are kept
 
-_known: dict[bytes, tuple[str, Callable[[], Any] | None]] = {}
-"""What stands behind the id, to the method and what makes the empty params."""
+_last: tuple[bytes, str, Callable[[], Any] | None] = (b',"method":"version"}', "version", None)
+"""What stood behind the last such id, from the comma on; its method; what makes its params."""
 
 
-def _remember(
-    body: bytes | bytearray, message: Request | Response | Failure
-) -> Request | Response | Failure:
-    if len(body) < KNOWN_MAX and isinstance(message, Request) and not message.params:
-        id, _, rest = bytes(body).removeprefix(USUAL).partition(b",")
-        # A second id in it would count, however it is spelt.
-        is_plain = id.isdigit() and b'"id"' not in rest and b"\\" not in rest
-        if is_plain and len(_known) < KNOWN_COUNT:
-            empty = None if message.params is None else type(message.params)
-            _known[rest] = (message.method, empty)
-    return message
+def _remember(body: bytes | bytearray, method: str, params: object) -> None:
+    global _last
+    id, comma, rest = bytes(body).removeprefix(USUAL).partition(b",")
+    if len(rest) < TAIL_MAX and is_plain(id, rest):
+        _last = (comma + rest, method, None if params is None else type(params))
+
+
+def is_plain(id: bytes, rest: bytes) -> bool:
+    """Return True where an id is a number that counts, and what stands behind it has no other."""
+    # A second id counts, however it is spelt.
+    return id.isdigit() and id[0] != ZERO and b'"id"' not in rest and b"\\" not in rest
 
 
 # Large bodies. The collector would look again and again at a value that only grows: a
@@ -271,13 +271,23 @@ def fail(fault: Fault) -> Failure:
 def _read_envelope(
     value: dict[str, object], body: bytes | bytearray
 ) -> Request | Response | Failure:
+    # The usual request first: a tenth off the whole way from its bytes to the method.
+    id, method, params = value.get("id"), value.get("method"), value.get("params")
+    if (
+        type(id) is int
+        and id  # -0 is not 0
+        and type(method) is str
+        and value.get("jsonrpc") == "2.0"
+        and (params is None or type(params) is dict or type(params) is list)
+    ):
+        if not params:
+            _remember(body, method, params)
+        return Request(method, params, str(id))
     method = value.get("method", value)  # no value holds itself: it stands for "absent"
     is_response = method is value and ("result" in value or "error" in value)
     id = value.get("id", value)
     if id is value:
         text = None
-    elif type(id) is int and id:
-        text = str(id)  # the usual case; -0 is not
     else:
         text = _write_id(id, body)
         if text is None and not is_response:
@@ -286,7 +296,6 @@ def _read_envelope(
     if is_response:
         return Response(text)
 
-    params = value.get("params")
     if value.get("jsonrpc") != "2.0":
         detail = 'jsonrpc must be "2.0"'
     elif not isinstance(method, str):
@@ -319,13 +328,20 @@ def _what_is_wrong(error: Exception) -> str:
     return f"{message.removesuffix(' at')} at character {place}"
 
 
+_prepared = False
+
+
 def prepare() -> None:
     """Import what a broken text needs, before texts are read in the middle of other code.
 
     That code may be importing the same modules: then they would be found half done.
     """
-    import json.decoder  # noqa: F401
-    import re  # noqa: F401
+    global _prepared
+    if not _prepared:
+        import json.decoder  # noqa: F401
+        import re  # noqa: F401
+
+        _prepared = True
 
 
 # Reading the id of a text that may be broken. It may be broken on purpose, so every step

@@ -12,9 +12,10 @@ from duet_rpc.protocol.messages import Failure, fail, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Union
 
-    from duet_rpc.protocol.framing import Decoder, Framing
+    from duet_rpc.protocol.framing import Framing
     from duet_rpc.protocol.messages import Batch, Request, Response
 
     Message = Union[Request, Response, Failure, Batch]
@@ -23,27 +24,33 @@ if TYPE_CHECKING:
 class Reader:
     """Takes pieces of input and gives messages."""
 
-    __slots__ = ("_decoder", "_guess", "batch", "framing")
+    __slots__ = ("_decoder", "batch", "expire", "feed", "finish", "framing")
 
     def __init__(self, framing: Framing | None = CONTENT_LENGTH, batch: bool = False) -> None:
         """Read this framing; None means the one that the first byte tells."""
-        self._guess = framing is None
         self.batch = batch  # arrays are taken
         self._use(framing or CONTENT_LENGTH)
+        if framing is None:
+            self.feed: Callable[[bytes], None] = self._guess
 
     def _use(self, framing: Framing) -> None:
         self.framing = framing
-        self._decoder: Decoder = framing.decoder()
+        self._decoder = framing.decoder()
+        self.feed = self._decoder.feed
+        self.expire = self._decoder.expire
+        self.finish = self._decoder.finish
 
-    def feed(self, data: bytes) -> None:
-        """Take one piece of input."""
-        if self._guess:
-            data = data.lstrip(b"\r\n")
-            if not data:
-                return
-            self._guess = False
+    def _guess(self, data: bytes) -> None:
+        """Take the first piece of input, and tell the framing by it."""
+        data = data.lstrip(b"\r\n")
+        if data:
             self._use(guess_framing(data))
-        self._decoder.feed(data)
+            self.feed(data)
+
+    @property
+    def clean(self) -> bool:
+        """True where the next byte begins a frame."""
+        return self._decoder.clean
 
     @property
     def partial(self) -> bool:
@@ -66,11 +73,3 @@ class Reader:
             if isinstance(inside, Failure) and inside.code == PARSE_ERROR:
                 self._decoder.reject()
         return fail(event)
-
-    def expire(self) -> None:
-        """Drop the frame that did not arrive in time."""
-        self._decoder.expire()
-
-    def finish(self) -> None:
-        """Take note that no more will come; `next` then says what that cut off."""
-        self._decoder.finish()

@@ -6,7 +6,9 @@ differ between two builds of one commit (order, modes, times) is set straight.
 
 from __future__ import annotations
 
-import json
+import hashlib
+import importlib.util
+import marshal
 import shutil
 import subprocess
 import sys
@@ -68,11 +70,14 @@ def finish(made: Path, target: Path) -> None:
     """Write shiv's archive anew: our start, one order, one time, one mode."""
     with zipfile.ZipFile(made) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
-    build_id = json.loads(files["environment.json"])["build_id"]
-    launcher = (PACKAGE / "pyz" / "launcher.py").read_text()
-    files["__main__.py"] = launcher.replace("@BUILD@", build_id[:16]).encode()
     for name in ("bundle", "unpack"):
         files[f"_{name}.py"] = (PACKAGE / "pyz" / f"{name}.py").read_bytes()
+    # What is unpacked is known by this name; it says all that is in the archive, and not only
+    # what shiv has put there.
+    build = hashlib.sha256(b"\0".join(files[name] for name in sorted(files))).hexdigest()[:16]
+    launcher = (PACKAGE / "pyz" / "launcher.py").read_text().replace("@BUILD@", build)
+    files["__main__.py"] = launcher.encode()
+    files["__main__.pyc"] = compile_launcher(launcher)
     fresh = target.with_suffix(".new")
     with fresh.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
@@ -81,11 +86,24 @@ def finish(made: Path, target: Path) -> None:
                 info = zipfile.ZipInfo(name, TIMES)
                 info.external_attr = 0o100644 << 16
                 info.create_system = 3
-                stored = name == "__main__.py"
-                info.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+                is_launcher = name.startswith("__main__")  # which need not wait for zlib
+                info.compress_type = zipfile.ZIP_STORED if is_launcher else zipfile.ZIP_DEFLATED
                 archive.writestr(info, files[name])
     fresh.chmod(0o755)
     fresh.replace(target)
+
+
+def compile_launcher(source: str) -> bytes:
+    """Compile it for the Python that builds: one of another version takes the source.
+
+    Python would compile the source twice at every start, an eighth of the time to the
+    first reply.
+    """
+    code = compile(source, "__main__.py", "exec", dont_inherit=True)
+    # It is never held against the source. The older format of marshal has no references,
+    # whose number would depend on what else the building Python has seen.
+    unchecked = (1).to_bytes(4, "little") + bytes(8)
+    return importlib.util.MAGIC_NUMBER + unchecked + marshal.dumps(code, 2)
 
 
 if __name__ == "__main__":

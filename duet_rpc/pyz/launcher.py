@@ -2,9 +2,10 @@
 
 shiv's own bootstrap looks its cache up with a dozen imports, three times the start of
 Python itself. This opens the directory and goes; the first start and all else that is
-not as usual is in `_unpack`. Python compiles this file anew at every start, and does so
-twice: half of its lines were a thirtieth of the time to the first reply. It is in words
-that a Python of any age can compile, so that one that is too old can say so.
+not as usual is in `_unpack`. It is in the archive twice: compiled, for the version of
+Python that has built it, and as it stands here, which any other compiles anew at every
+start. It is short for that reason, and in words that a Python of any age can compile, so
+that one that is too old can say so.
 """
 
 import os

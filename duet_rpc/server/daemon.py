@@ -28,6 +28,7 @@ from duet_rpc.protocol.messages import (
     to_json,
 )
 from duet_rpc.protocol.reader import Reader
+from duet_rpc.protocol.repeat import Repeat
 from duet_rpc.server import dispatch
 from duet_rpc.server.lifecycle import OUTPUT_CLOSED, Lifecycle
 from duet_rpc.server.stdio import Stdio
@@ -136,6 +137,8 @@ class Daemon:
         self._ended = False
         self._batch: Batch | None = None  # the one being served,
         self._answers: list[bytes] | None = None  # and the answers to it
+        self._repeat = Repeat()
+        self.piece: bytes | None = None  # of input, that began with a frame
         self._replies: list[bytes] = []
         self._waiting = 0  # bytes in _replies
         self._leaving = False
@@ -190,23 +193,33 @@ class Daemon:
 
     def _receive(self) -> bool:
         """Wait for input and feed it to the reader; False where there is no more."""
-        stdio, log, registry = self._stdio, self.log, self.face.registry
-        while not self._lifecycle.stopping and not self._ended:
-            unsettled = log.waiting or registry.loading_waits or self._arriving
-            seconds = SETTLE if unsettled else None
-            if self._deadline is not None:
-                left = self._deadline - monotonic()
-                seconds = left if seconds is None else min(left, seconds)
-            there = stdio.wait(seconds)
-            if there:
-                piece = stdio.read()
-                if self._deadline is not None:
+        stdio, lifecycle, log, registry = self._stdio, self._lifecycle, self.log, self.face.registry
+        quiet: float | None = None  # when there has been silence for long enough
+        while not lifecycle.stopping and not self._ended:
+            seconds, until = None, self._deadline
+            if log.waiting or registry.load_waits or self._arriving:
+                quiet = quiet or monotonic() + SETTLE
+                until = quiet if until is None else min(quiet, until)
+            if until is not None:
+                seconds = until - monotonic()
+            piece = stdio.receive(seconds)
+            if piece is not None:
+                self.piece = None
+                if self.reader.clean:
+                    reply = self._repeat.answer(piece)
+                    if reply is not None and log.level > DEBUG:
+                        stdio.write(reply)
+                        continue
+                    self.piece = piece
+                elif self._deadline is not None:
                     self._arriving += len(piece)
                 self.reader.feed(piece)
                 return bool(piece)
-            if self._deadline is not None and monotonic() >= self._deadline:
+            if until is None or monotonic() < until:
+                continue  # a signal came
+            if until == self._deadline:
                 self._expire()
-            elif there is False:
+            else:
                 self._give_memory_back()
                 log.settle()
                 registry.load()
@@ -222,6 +235,7 @@ class Daemon:
 
     def _look_ahead(self) -> bool:
         """Read while a method runs: it may be cancelled, or the input may end."""
+        self.piece = None
         stdio, reader = self._stdio, self.reader
         until = monotonic() + LOOK
         while True:
@@ -267,23 +281,23 @@ class Daemon:
         queue, reader, lifecycle = self._queue, self.reader, self._lifecycle
         while not (self._leaving or lifecycle.stopping):
             if queue:
-                message: Message | None = queue.popleft()
+                message = queue.popleft()
             else:
                 self._ahead = 0
-                message = reader.next()
-            if message is None:
-                self._flush()
-                if queue:  # it came while a reply was stuck
-                    continue
-                break
+                found = reader.next()
+                if found is None:
+                    self._flush()
+                    if queue:  # it came while a reply was stuck
+                        continue
+                    break
+                message = found
             moved = True
-            if isinstance(message, Request):
-                self._call(message)
-            elif isinstance(message, Batch):
+            if isinstance(message, Batch):
                 self._serve_batch(message)
             else:
                 self._serve_one(message)
-        self._flush()
+        if self._replies:
+            self._flush()
         if not reader.partial:
             self._deadline = None
         elif moved or self._deadline is None:
@@ -292,12 +306,23 @@ class Daemon:
             self._expire()
 
     def _serve_one(self, message: Request | Response | Failure) -> None:
-        if isinstance(message, Request):
-            self._call(message)
-        elif isinstance(message, Failure):
-            self._refuse(message)
-        else:
-            self.log.warn("a response that nobody asked for was dropped", id=message.id)
+        if not isinstance(message, Request):
+            if isinstance(message, Failure):
+                self._refuse(message)
+            else:
+                self.log.warn("a response that nobody asked for was dropped", id=message.id)
+            return
+        id = message.id
+        if id is None and self._is_cancel(message):
+            return  # what it names has been answered
+        result = self.face.answer(message)
+        if isinstance(result, Failure):
+            self._refuse(result, message.method, message.params)
+            return
+        if id is not None:
+            self._send(encode_success(id, result))
+        if self.log.level <= DEBUG:
+            self.log.debug("served", message.method, id)
 
     def _serve_batch(self, batch: Batch) -> None:
         """Answer several messages in one frame, in their order."""
@@ -310,20 +335,13 @@ class Daemon:
         if answers:
             self._send(b"[" + b",".join(answers) + b"]")
 
-    def _call(self, request: Request) -> None:
-        id = request.id
-        if id is None and self._is_cancel(request):
-            return  # what it names has been answered
-        result = self.face.answer(request)
-        if isinstance(result, Failure):
-            self._refuse(result, request.method, request.params)
-            return
-        if id is not None:
-            self._send(encode_success(id, result))
-        if self.log.level <= DEBUG:
-            self.log.debug("served", request.method, request.id)
+    # What a face calls.
 
-    # What a face calls to run a method that may take long.
+    def repeats(self, result: bytes) -> None:
+        """Take note that the request which is served always has this result."""
+        if self.piece is not None:
+            piece, self.piece = self.piece, None
+            self._repeat.learn(piece, result, self.reader.framing)
 
     def run_method(
         self, request: Request, run: Callable[..., bytes], *arguments: object
@@ -418,16 +436,16 @@ class Daemon:
         if self._answers is not None:
             self._answers.append(body)
             return
-        frame = self.reader.framing.encode(body)
-        self._replies.append(frame)
-        self._waiting += len(frame)
+        self._replies.append(self.reader.framing.encode(body))
+        self._waiting += len(body)
         if self._waiting > FLUSH_AT:
             self._flush()
 
     def _flush(self) -> None:
         """Write all replies to what one read brought at once: one system call, not many."""
-        if self._replies:
-            data = b"".join(self._replies)
-            self._replies.clear()
+        replies = self._replies
+        if replies:
+            data = replies[0] if len(replies) == 1 else b"".join(replies)
+            replies.clear()
             self._waiting = 0
             self._stdio.write(data)

@@ -1,9 +1,10 @@
 """How a running method is watched and how the daemon leaves: signals, cancel, two seconds.
 
-All in one thread. While a method runs or a reply is stuck, and only then, a timer ticks.
-Its handler looks at the pipes (for a cancel, or their end) and at the clock, and acts from
-inside whatever Python code is running: it raises `Cancelled` in a method that its caller
-has cancelled, and ends the process where the two seconds are over.
+All in one thread. While a method runs, a reply is stuck or one request comes after the
+other, and only then, a timer ticks. Its handler looks at the pipes (for a cancel, or their
+end) and at the clock, and acts from inside whatever Python code is running: it raises
+`Cancelled` in a method that its caller has cancelled, and ends the process where the two
+seconds are over.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ class Lifecycle:
         self._next_interrupt = 0.0
         self._is_child = False
         self._watching = False
+        self.ticking = False
+        self.moved = False  # requests came since the last tick
+        self.wake: Callable[[], object] = bool  # ends a read that waits
         self.cancelled = False
         self.stopping = False
         self.input_ended = False
@@ -95,10 +99,7 @@ class Lifecycle:
         if self._guards == 1:
             if self.input_ended:
                 self._deadline = monotonic() + GRACE
-            # Started once for many methods in a row, and stopped by the first tick that
-            # finds none running: two system calls less for each.
-            if getitimer(ITIMER_REAL)[1] != TICK:
-                setitimer(ITIMER_REAL, TICK, TICK)
+            self.tick()
 
     def __exit__(self, *_: object) -> None:
         self._guards -= 1
@@ -107,9 +108,23 @@ class Lifecycle:
                 os._exit(0)  # a fork that ran on to here has no client to answer
             if not self.stopping:
                 self._deadline = None
+            # What the method has changed is put back.
+            if getitimer(ITIMER_REAL)[1] != TICK:
+                setitimer(ITIMER_REAL, TICK, TICK)
             for number, handler in self._handlers.items():
-                if getsignal(number) is not handler:  # the method changed it
+                if getsignal(number) is not handler:
                     signal(number, handler)
+
+    def tick(self) -> None:
+        """Start the timer, where it does not tick.
+
+        It ticks on from request to request, and is stopped by the first tick that finds
+        none running and none that came since the last: two system calls less for each.
+        """
+        self.moved = True
+        if not self.ticking:
+            self.ticking = True
+            setitimer(ITIMER_REAL, TICK, TICK)
 
     def cancel(self) -> None:
         """Interrupt the running method at the next tick."""
@@ -148,11 +163,17 @@ class Lifecycle:
         self.stopping = True
         self._deadline = monotonic() + GRACE
         setitimer(ITIMER_REAL, TICK, TICK)
+        self.wake()
         self._log.info(f"{NAMES[number]} received, shutting down gracefully")
 
     def _on_tick(self, _number: int, frame: FrameType | None) -> None:
         if not self._guards and not self.stopping:
+            if self.moved:
+                self.moved = False
+                return
             setitimer(ITIMER_REAL, 0)
+            self.ticking = False
+            self.wake()
             # An event loop in a method takes the wake-up for itself.
             set_wakeup_fd(self._awake, warn_on_full_buffer=False)
             return

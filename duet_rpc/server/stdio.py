@@ -50,6 +50,11 @@ class Stdio:
     def __init__(self, descriptors: tuple[int, int], lifecycle: Lifecycle) -> None:
         self._reading, self._writing = descriptors
         self._lifecycle = lifecycle
+        lifecycle.wake = self._wake
+        self._kept = os.dup(self._reading)
+        self._null = os.open(os.devnull, os.O_RDONLY)
+        self._asleep = False  # in a read that waits
+        self._woken = False
         self._input = poll()
         self._input.register(self._reading, POLLIN)
         self._input.register(lifecycle.wakeup, POLLIN)
@@ -74,16 +79,48 @@ class Stdio:
         """True where a person types the requests."""
         return os.isatty(self._reading)
 
-    def wait(self, seconds: float | None) -> bool | None:
-        """Sleep until there is input (True), time is up (False) or a signal came (None)."""
-        ready = self._input.poll(None if seconds is None else max(0.0, seconds) * 1000)
-        there: bool | None = False
-        for descriptor, _ in ready:
+    def receive(self, seconds: float | None) -> bytes | None:
+        """Wait for input and read it; None where time is up or a signal came."""
+        lifecycle = self._lifecycle
+        if lifecycle.ticking and seconds is None:
+            # A poll before each read is a twelfth of a round trip. It is there for a signal
+            # that comes just before the process sleeps; while the timer ticks, the next tick
+            # tells of that one too.
+            lifecycle.moved = True
+            self._asleep = True
+            try:
+                piece = os.read(self._reading, PIECE)
+            except BlockingIOError:  # whoever shares the pipe with us made it so
+                return self._poll(None)
+            finally:
+                self._asleep = False
+            if not self._woken:
+                return piece
+            self._woken = False
+            os.dup2(self._kept, self._reading, inheritable=False)
+            return piece or None
+        return self._poll(seconds)
+
+    def _poll(self, seconds: float | None) -> bytes | None:
+        for descriptor, _ in self._input.poll(
+            None if seconds is None else max(0.0, seconds) * 1000
+        ):
             if descriptor == self._reading:
-                return True
+                if seconds is None:
+                    self._lifecycle.tick()
+                return self.read()
             self._lifecycle.awake()
-            there = None
-        return there
+        return None
+
+    def _wake(self) -> None:
+        """End a read that waits. It is called from inside it, by the handler of a signal.
+
+        Python begins such a read anew, and to raise would lose what it has read already.
+        So the next one finds /dev/null in the input's place, and the end of that.
+        """
+        if self._asleep and not self._woken:
+            self._woken = True
+            os.dup2(self._null, self._reading, inheritable=False)
 
     def ready(self, seconds: float = 0.0) -> bool:
         """Return True where there is something to read now, or in a moment."""

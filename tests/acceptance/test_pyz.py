@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import importlib.util
+import marshal
 import os
 import shutil
 import signal
@@ -329,11 +331,21 @@ def test_it_is_pure_python_and_has_the_emacs_side_beside_it() -> None:
         names = archive.namelist()
         tools = [name for name in names if name.startswith("site-packages/duet_rpc/pyz")]
         assert b"stub" not in archive.read("__main__.py")
-    assert not [name for name in names if name.endswith((".so", ".pyd", ".dylib", ".pyc"))]
+    made = [name for name in names if name.endswith((".so", ".pyd", ".dylib", ".pyc"))]
+    assert made == ["__main__.pyc"]  # which has its source beside it
     assert "site-packages/tomli/__init__.py" in names
     assert tools == []
     side = PYZ.with_name("duet-rpc.el")
     assert side.read_bytes() == (TOP / "elisp" / "duet-rpc.el").read_bytes()
+
+
+def test_its_beginning_is_compiled_for_the_python_that_built_it() -> None:
+    with zipfile.ZipFile(PYZ) as archive:
+        compiled, source = archive.read("__main__.pyc"), archive.read("__main__.py")
+    assert compiled[:4] == importlib.util.MAGIC_NUMBER
+    assert compiled[4:16] == b"\1" + bytes(11)  # it is never held against the source
+    code = compile(source, "__main__.py", "exec", dont_inherit=True)
+    assert marshal.loads(compiled[16:]) == code  # noqa: S302 - our own
 
 
 def test_it_runs_by_its_name(tmp_path: Path) -> None:

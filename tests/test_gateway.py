@@ -549,6 +549,17 @@ def test_a_timeout_may_be_as_long_as_one_likes(tmp_path: Path, seconds: float) -
         assert client.ask("a/held")["result"] == [1]
 
 
+def test_a_parent_that_blocks_signals_stops_no_clock(tmp_path: Path) -> None:
+    blocked = (signal.SIGALRM, signal.SIGCHLD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        with gateway(tmp_path, {"a": backend(timeout=0.2)}) as client:
+            assert client.ask("a/hold")["error"]["data"]["reason"] == "timeout"
+            assert client.ask("a/die")["error"]["data"]["reason"] == "died"
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_environment_and_working_directory(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     one = backend(env={"BACKEND_TEST": "é"}, cwd="below")

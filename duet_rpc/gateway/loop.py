@@ -155,6 +155,8 @@ class Loop:
             signal.signal(number, self._note)
         for number in (signal.SIGCHLD, signal.SIGALRM):
             signal.signal(number, lambda _number, _frame: None)
+        # A parent may have blocked them, and what is blocked is inherited.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD, signal.SIGALRM))
         self.watch(self._wakeup, EVENT_READ, self._woken)
 
     # Descriptors.

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 BACKEND = [PYTHON, "-I", "-S", str(PEERS / "backend.py")]
 DIRECT = "direct"
 
+# It does not read, and goes when its input is closed.
+HANGS_UP = "import select; end = select.poll(); end.register(0, 0); end.poll()"
+STUCK = [PYTHON, "-I", "-S", "-c", HANGS_UP]
+FILLING = 60
+
 PIECE = 1 << 16  # more, and each read would map memory and give it back
 TRIPS = 200
 BACKENDS = 100
@@ -203,24 +208,21 @@ def peak_memory(pid: int) -> float | None:
 
 
 def stuck(rounds: int) -> tuple[Samples, Table]:
-    """Measure round trips beside a backend that never reads and whose queue is full."""
-    both = {"b": BACKEND, "stuck": ["sleep", "600"]}
+    """Measure round trips beside a backend that never reads and whose queue is full.
+
+    One gateway, whose backend is stuck and is not in turns: two of them, both at ease, differ
+    by up to a tenth, by where their memory happens to lie.
+    """
     trips: dict[str, list[list[float]]] = {DUET: [], ALONE: []}
-    program = gateway("stuck", both)
-    with one_core(), Speaker(program) as full, Speaker(program) as free:
-        for each in (full, free):
-            each.ask(1, "b/x")
-        large = '{"text":"' + "x" * 100_000 + '"}'
-        full.send(b"".join(full.request(at, "stuck/x", large) for at in range(60)))
-        assert b"queue-full" in full.reply()
-        body = full.ask(60, "version")
-        while b'"version"' not in body:
-            body = full.reply()
-        time.sleep(0.5)
+    with one_core(), Speaker(gateway("stuck", {"b": BACKEND, "stuck": STUCK})) as server:
+        server.ask(1, "b/x")
         for at in range(rounds):
             for name in sorted(trips, reverse=bool(at % 2)):
-                server = full if name == DUET else free
+                refused = fill(server) if name == DUET else 0
+                time.sleep(0.1)
                 trips[name].append(server.trips("b/textDocument/hover", STUCK_TRIPS))
+                if name == DUET:
+                    empty(server, FILLING - refused)
     parts = {
         part: {name: [percentile(each, part) for each in trips[name]] for name in trips}
         for part in (50, 99)
@@ -229,6 +231,27 @@ def stuck(rounds: int) -> tuple[Samples, Table]:
     lines.append(["ratio", *(str(ratio(each[DUET], each[ALONE])) for each in parts.values())])
     title = "Round trips in µs, one backend beside another that never reads"
     return {"stuck": parts[50]}, Table(title, ["", "p50", "p99"], lines)
+
+
+def fill(server: Speaker) -> int:
+    """Send more than a queue holds; return how many requests were refused."""
+    large = '{"text":"' + "x" * 100_000 + '"}'
+    server.send(b"".join(server.request(at, "stuck/x", large) for at in range(FILLING)))
+    refused, body = 0, server.ask(FILLING, "version")
+    while b'"version"' not in body:
+        assert b"queue-full" in body, "the queue was not full"
+        refused, body = refused + 1, server.reply()
+    assert refused, "the queue was not full"
+    return refused
+
+
+def empty(server: Speaker, kept: int) -> None:
+    """Start what is stuck again, and read the errors of what it had not answered."""
+    server.send(server.request(FILLING, "gateway/restart", '{"backend":"stuck"}'))
+    for _ in range(kept + 1):
+        server.reply()
+    while b"stopping" in server.ask(FILLING, "gateway/status"):
+        time.sleep(0.01)
 
 
 def percentile(values: list[float], part: int) -> float:

@@ -260,7 +260,7 @@ def run_gateway(words: Words) -> None:
     """Serve on stdin and stdout, with other servers behind."""
     descriptors = take_over()
 
-    from duet_rpc.gateway.gateway import serve
+    from duet_rpc.gateway.serve import serve
 
     config = load_config()
     serve(descriptors, open_log(words, config), config.backends.values())
@@ -272,8 +272,8 @@ def run_mcp_gateway(words: Words) -> None:
 
     from duet_rpc.client import daemon_command
     from duet_rpc.config import BackendSettings
-    from duet_rpc.gateway.gateway import serve
     from duet_rpc.gateway.mcp import McpGateway
+    from duet_rpc.gateway.serve import serve
     from duet_rpc.gateway.tools import OWN
     from duet_rpc.methods.sources import any_source
 

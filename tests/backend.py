@@ -119,6 +119,14 @@ def flood(request: Any) -> None:
     reply(request, "done")
 
 
+def babble(request: Any) -> None:
+    """Answer, without end, what nobody has asked: nothing of it goes further than the gateway."""
+    reply(request, "it begins")
+    answers = frame(b'{"result":1}') * 5000
+    while True:
+        write(answers)
+
+
 def release(request: Any) -> None:
     for each in reversed(held):
         reply(each, each["id"])
@@ -184,6 +192,7 @@ METHODS = {
     "progress": progress,
     "progress-too-late": progress_too_late,
     "flood": flood,
+    "babble": babble,
     "grandchild": grandchild,
     "big": lambda request: reply(request, "x" * request["params"][0]),
     "raw": lambda request: write(request["params"][0].replace("ID", str(request["id"])).encode()),

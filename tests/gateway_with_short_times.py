@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from duet_rpc import cli
-from duet_rpc.gateway import gateway
+from duet_rpc.gateway import serve as process
 from duet_rpc.gateway.backend import Times
 
 if __name__ == "__main__":
@@ -20,7 +20,7 @@ if __name__ == "__main__":
             times.restart = tuple(float(each) for each in value.split(",") if each)
         else:
             setattr(times, name, float(value))
-    serve = gateway.serve
-    gateway.serve = lambda *arguments: serve(*arguments, times)  # type: ignore[call-arg]
+    serve = process.serve
+    process.serve = lambda *arguments: serve(*arguments, times)  # type: ignore[call-arg]
     sys.argv[1 : at + 1] = ["gateway"]
     cli.main()

@@ -25,8 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Union
 
 from duet_rpc.protocol import framing
+from duet_rpc.protocol.envelope import Envelope, EnvelopeReader
 from duet_rpc.protocol.framing import FRAMINGS, ContentLengthDecoder
 from duet_rpc.protocol.messages import Batch, Failure, Request
 from duet_rpc.protocol.reader import Reader
@@ -35,16 +37,47 @@ BODY = 300
 HEADER = 96
 SMALL = {
     "BODY_MAX": BODY, "HEADER_MAX": HEADER, "DIGITS_MAX": len(str(BODY)),
-    "WINDOW_MIN": 20, "WINDOW_MAX": 2 * HEADER,
+    "WINDOW_MIN": 20, "WINDOW_MAX": 2 * HEADER, "PEEK": 60,
 }  # fmt: skip
 
 GOOD = b'{"jsonrpc":"2.0","id":"good","method":"version"}'
+
+SERVER = "server "
+"""In front of a framing's name: what a server says, read as the gateway reads it."""
 
 TIMEOUTS = {"content-length": 1, "length-prefixed": 2, "lines": 1}
 """How often a decoder must be told that time is up before a good frame is safe."""
 
 FAULTS = {"content-length": 1, "length-prefixed": 0, "lines": 0}
 """How many faults may still come in front of it then."""
+
+
+class ServerReader:
+    """The gateway's reader, with the face of the daemon's."""
+
+    def __init__(self, name: str) -> None:
+        self._reader = EnvelopeReader(FRAMINGS[name], from_server=True)
+        self._decoder = self._reader._decoder
+        self._first: Envelope | None = None
+        self.expire = self._reader.expire
+        self.finish = self._reader.finish
+
+    def feed(self, data: bytes) -> None:
+        """Take one piece of input."""
+        self._first = self._reader.take(data)
+
+    @property
+    def partial(self) -> bool:
+        """True inside a frame."""
+        return self._reader.partial
+
+    def next(self) -> Envelope | Failure | None:
+        """Return the next message, or None."""
+        first, self._first = self._first, None
+        return first or self._reader.next()
+
+
+AnyReader = Union[Reader, ServerReader]
 
 
 @contextmanager
@@ -60,7 +93,7 @@ def small_limits() -> Iterator[None]:
             setattr(framing, name, value)
 
 
-def take(reader: Reader, most: int) -> list[object]:
+def take(reader: AnyReader, most: int) -> list[object]:
     """Take all messages that there are, as values that can be compared."""
     found: list[object] = []
     while True:
@@ -77,14 +110,18 @@ def describe(message: object) -> object:
         return (message.id, message.code, message.message, repr(message.data))
     if isinstance(message, Request):
         return (message.method, repr(message.params), message.id)
+    if isinstance(message, Envelope):
+        return (message.method, str(message.value("params")), message.id)
     if isinstance(message, Batch):
         return [describe(each) for each in message.messages]
     return message.__class__.__name__
 
 
-def read(name: str, pieces: list[bytes], end: bool = True) -> tuple[Reader, list[object]]:
+def read(name: str, pieces: list[bytes], end: bool = True) -> tuple[AnyReader, list[object]]:
     """Feed pieces, and take what they add up to."""
-    reader = Reader(FRAMINGS.get(name), batch=True)
+    reader: AnyReader = Reader(FRAMINGS.get(name), batch=True)
+    if name.startswith(SERVER):
+        reader = ServerReader(name.removeprefix(SERVER))
     found: list[object] = []
     fed = 0
     for piece in pieces:
@@ -113,13 +150,14 @@ def check(name: str, data: bytes, places: list[int]) -> None:
         _, whole = read(name, [data])
         assert read(name, cut(data, places))[1] == whole
         assert read(name, [data[at : at + 1] for at in range(len(data))])[1] == whole
-        if name in TIMEOUTS:
+        if name.removeprefix(SERVER) in TIMEOUTS:
             check_recovery(name, data, places)
 
 
 def check_recovery(name: str, data: bytes, places: list[int]) -> None:
     """Check that a good frame behind it is answered."""
     reader, _ = read(name, cut(data, places), end=False)
+    name = name.removeprefix(SERVER)
     for count in range(2):
         if reader.partial and (count < TIMEOUTS[name] or spoilt(reader)):
             reader.expire()
@@ -133,7 +171,7 @@ def check_recovery(name: str, data: bytes, places: list[int]) -> None:
     assert len(events) - 1 <= FAULTS[name]
 
 
-def spoilt(reader: Reader) -> bool:
+def spoilt(reader: AnyReader) -> bool:
     """Return True inside a header section that would spoil the frame it became part of."""
     decoder = reader._decoder
     if not isinstance(decoder, ContentLengthDecoder) or decoder._head < 0:

@@ -177,15 +177,11 @@ def read(framing: Framing, pieces: list[bytes]) -> list[object]:
     """Read as the gateway does."""
     reader, found = EnvelopeReader(framing), list[object]()
     for piece in pieces:
-        reader.feed(piece)
-        while True:
-            message = reader.next()
-            if message is None:
-                break
+        message: Envelope | Failure | None = reader.take(piece) or reader.next()
+        while message is not None:
             if isinstance(message, Failure):
                 found.append(message.code)
             else:
                 found.append((message.method, message.id, message.params))
-            if not reader.more:
-                break
+            message = reader.next() if reader.more else None
     return found

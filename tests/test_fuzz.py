@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from duet_rpc.protocol.framing import FRAMINGS, encode_content_length, encode_length_prefixed
 from duet_rpc.protocol.messages import parse
 from duet_rpc.protocol.reader import Reader
-from tests.invariants import BODY, GOOD, HEADER, check
+from tests.invariants import BODY, GOOD, HEADER, SERVER, check
 
 # The same request with other ids, which is known by heart the second time, and what is not it.
 PLAIN = [b'{"jsonrpc":"2.0","id":%b,"method":"version"}' % id for id in (b"12", b"13", b"7", b"02")]
@@ -50,6 +50,7 @@ FRAGMENTS = {
         b"CONTENT-LENGTH: 250\r\n\r\n",
         b"Content-Length: 300\r\n\r\n{",
         b"Content-Length: 301\r\n\r\n",
+        b"Content-Length: 301\r\n\r\n" + GOOD,
         b"Content-Length: 99999999999999\r\n\r\n",
         b"Content-Length: x\r\n",
         b"Content-Type: text/plain\r\n",
@@ -67,6 +68,7 @@ FRAGMENTS = {
         b"\x00\x00\x00",
         b"\x00\x00\x01\x2c",
         b"\x00\x00\x01\x2d",
+        b"\x00\x00\x01\x2d" + GOOD,
         b"\x00\x00\x00\xf0{",
         b"\x7f\xff\xff\xff",
         b"\xff",
@@ -81,6 +83,9 @@ FRAGMENTS = {
     ],
 }
 FRAGMENTS["auto"] = [each for fragments in FRAGMENTS.values() for each in fragments]
+ANSWER = b'{"jsonrpc":"2.0","id":1,"result":[]}'
+for name in FRAMINGS:
+    FRAGMENTS[SERVER + name] = [*FRAGMENTS[name], FRAMINGS[name].encode(ANSWER)]
 
 
 @pytest.mark.parametrize("name", FRAGMENTS)
@@ -100,6 +105,8 @@ def test_the_invariants_hold(name: str) -> None:
     [
         ("content-length", b"CONTENT-LENGTH: 250\r\n\r\n" * 2),
         ("length-prefixed", (b"\x00\x00\x01," + encode_length_prefixed(GOOD)) * 2),
+        (SERVER + "content-length", b"Content-Length: 301\r\n\r\n" * 3),
+        (SERVER + "length-prefixed", b"\x00\x00\x01\x2d" * 3),
         ("auto", b"\n" + encode_length_prefixed(GOOD)),
         ("auto", b"\r" * 120 + b"["),
     ],

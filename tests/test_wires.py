@@ -16,6 +16,7 @@ from duet_rpc import __version__
 from duet_rpc.protocol.errors import Fault
 from duet_rpc.protocol.framing import (
     FRAMINGS,
+    PEEK,
     LengthPrefixedDecoder,
     LinesDecoder,
     guess_framing,
@@ -176,6 +177,44 @@ def test_an_oversized_frame_is_never_held(decoder: type) -> None:
         assert len(it._buffer) <= BODY_MAX + 2 * len(piece)
     assert faults == 1
     assert len(it._buffer) < 2 * len(piece)
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_of_a_server_the_head_of_an_oversized_frame_is_kept(framing: str) -> None:
+    body = b'{"jsonrpc":"2.0","id":7,"result":"'.ljust(BODY_MAX + 1, b"x")
+    data = FRAMINGS[framing].encode(body)[:-1]
+    before = data.index(body[:PEEK])
+    # Lines are known to be oversized by their size alone.
+    small = before + 2 * PEEK
+    for size in (1, 7, len(data)):
+        decoder = FRAMINGS[framing].decoder(from_server=True)
+        pieces = [*pieces_of(data[:small], size), data[small:]]
+        faults, fed = list[Any](), 0
+        for piece in pieces:
+            decoder.feed(piece)
+            fed += len(piece)
+            event = decoder.next()
+            assert event is None or fed >= before + PEEK, "it was waited for"
+            faults += [event] if event is not None else []
+        assert [(each.reason, each.body) for each in faults] == [("oversize", body[:PEEK])]
+    # A client is told at once.
+    decoder = FRAMINGS[framing].decoder()
+    decoder.feed(data if framing == "lines" else data[:before])
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert (fault.reason, fault.body) == ("oversize", b"")
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_an_oversized_frame_that_ends_at_once_is_a_fault_all_the_same(framing: str) -> None:
+    decoder = FRAMINGS[framing].decoder(from_server=True)
+    data = FRAMINGS[framing].encode(b"x" * (BODY_MAX + 1))
+    decoder.feed(data if framing == "lines" else data[:50])
+    decoder.finish()
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fault.reason == "oversize"
+    assert decoder.next() is None
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,23 @@
-"""One server behind the gateway: its process, its pipes, its state and what it owes.
+"""One server behind the gateway: its state, and what it owes.
 
-A backend lives through several processes. Each has a process group of its own, so that
-it is ended with all that it has started, and three pipes that are never waited for. What
-it says is handed to its owner, the gateway; what the owner has to say to it waits here
-until the handshake is done.
+A backend lives through several processes, each a `Child`. What it says is handed to its
+owner, the gateway; what the owner has to say to it waits here until the handshake is done.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import signal
-import subprocess
 from collections import deque
-from selectors import EVENT_READ
 from time import monotonic
 
+from duet_rpc.gateway.child import Child
 from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP, initialize_params
-from duet_rpc.gateway.loop import Alarm, Outlet
+from duet_rpc.gateway.loop import Alarm
 from duet_rpc.protocol import limits
-from duet_rpc.protocol.envelope import Envelope, EnvelopeReader, encode_request, one_line
-from duet_rpc.protocol.errors import PARSE_ERROR, REQUEST_FAILED, TITLES, Fault
-from duet_rpc.protocol.framing import (
-    FRAMINGS,
-    LENGTH_PREFIXED,
-    LINES,
-    Framing,
-    LengthPrefixedDecoder,
-)
+from duet_rpc.protocol.envelope import Envelope, encode_request, one_line
+from duet_rpc.protocol.errors import REQUEST_FAILED, TITLES
+from duet_rpc.protocol.framing import FRAMINGS, LINES
 from duet_rpc.protocol.messages import NULL, Failure
 
 TYPE_CHECKING = False
@@ -67,34 +57,10 @@ STOPPED, STARTING, READY, STOPPING, BACKOFF, FAILED = (
     "stopped", "starting", "ready", "stopping", "backoff", "failed",
 )  # fmt: skip
 
-PIECE = 64 * 1024
-TURN = 32  # messages of one backend before the others have their turn
-LINE_MAX = 2000  # bytes of one line of stderr
-POLL = 0.02  # seconds between looks at a group whose leader is gone
 BROKEN_PIPE_GRACE = 0.5
 
 # Trying again helps with none of these.
 HOPELESS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.EPERM, errno.E2BIG)
-
-
-class PrefixDecoder(LengthPrefixedDecoder):
-    """Takes garbage for what it is, and not for a length of a gigabyte to be skipped.
-
-    The prefix of every frame that is not oversized begins with a zero byte.
-    """
-
-    __slots__ = ()
-
-    def next(self) -> bytes | bytearray | Fault | None:
-        """Return the next frame or fault, or None where more bytes are needed."""
-        if not self._lost and self._at < len(self._buffer) and self._buffer[self._at]:
-            self._lose(self._at)
-            return Fault(PARSE_ERROR, "expected a length")
-        return super().next()
-
-
-PREFIXED = Framing(LENGTH_PREFIXED.form, PrefixDecoder, LENGTH_PREFIXED.encode)
-DECODERS = {**FRAMINGS, "length-prefixed": PREFIXED}
 
 
 class Times:
@@ -140,7 +106,7 @@ class Backend:
         self.name = settings.name
         self.settings = settings
         self.dialect = DIALECTS[settings.dialect]
-        self._framing = DECODERS[settings.framing]
+        self._framing = FRAMINGS[settings.framing]
         self._owner = owner
         self._loop = loop
         self._log = log
@@ -158,66 +124,43 @@ class Backend:
         self._deaths = 0  # in a row
         self._waiting: list[tuple[int | None, bytes]] = []  # for the handshake
         self._waiting_size = 0
-        self._timer: Timer | None = None  # restart, handshake, or the steps of stopping
+        self._timer: Timer | None = None  # of restart, handshake or a closed pipe
         self._deadline = Alarm(loop, self._expire)  # of the oldest request
-        self._frame = Alarm(loop, self._drop_frame)  # of a frame that is arriving
         self._then: Callable[[], None] | None = None  # once it has stopped
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._exit_sent = False
-        self._stopping = 0.0
-        self._reading = self._behind = self._stdout_open = self._stderr_open = False
-        self._answers = 0  # bytes of answers that it has not yet read
-        self._line = b""  # of stderr, not yet whole
         self._second = self._lines = 0
 
     # Starting.
 
     def start(self) -> None:
         """Start its process, and the handshake where its dialect has one."""
-        settings = self.settings
         self._cancel_timer()
         try:
-            process = subprocess.Popen(
-                settings.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=settings.cwd,
-                env={**os.environ, **settings.env},
-                bufsize=0,
-                start_new_session=True,
+            child = Child(
+                self.settings,
+                self._framing,
+                self._owner,
+                self,
+                self._loop,
+                self._watchdog,
+                self._times.read,
             )
         except (OSError, ValueError) as error:
             self._refuse_start(error)
             return
-        self._watchdog.add(process.pid)
-        assert process.stdin is not None  # noqa: S101 - for the type checker
-        assert process.stdout is not None  # noqa: S101
-        assert process.stderr is not None  # noqa: S101
-        self._process = process
-        self.pid = process.pid
+        self._child = child
+        self.pid = child.pid
         self.started = monotonic()
-        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
-        for pipe in (self._stdin, self._stdout, self._stderr):
-            os.set_blocking(pipe.fileno(), False)
-        self._reader = EnvelopeReader(self._framing, any_type=True)
-        self._outlet = Outlet(self._loop, self._stdin.fileno())
-        self._outlet.on_broken = lambda _error: self._lost_pipe("stdin")
-        self._outlet.on_room = self._made_room
         self.reason = ""
-        self._exit_sent = self._behind = False
-        self._stdout_open = self._stderr_open = True
-        self._answers = 0
-        self._line = b""
-        self._loop.watch(self._stderr.fileno(), EVENT_READ, self._read_stderr)
-        self.update_reading()
-        self._log.info(f"backend {self.name}: started, pid {process.pid}")
+        self._exit_sent = False
+        self._log.info(f"backend {self.name}: started, pid {child.pid}")
         if self.dialect is not MCP:
             self._become_ready()
             return
         self._set(STARTING)
         self._timer = self._loop.after(self._times.start, self._handshake_late)
-        params = initialize_params(settings.capabilities)
+        params = initialize_params(self.settings.capabilities)
         self._ask("initialize", params, self._handshake_done)
 
     def _refuse_start(self, error: OSError | ValueError) -> None:
@@ -256,7 +199,7 @@ class Backend:
 
     def _become_ready(self) -> None:
         for _, frame in self._waiting:
-            self._outlet.put(frame)
+            self._put(frame)
         self._forget_waiting()
         self._set(READY)
 
@@ -266,12 +209,11 @@ class Backend:
 
     # Being spoken to.
 
-    @property
-    def refusal(self) -> str | None:
+    def refuse(self) -> str | None:
         """Say why it takes no request now; None where it takes one."""
         if self.state in (BACKOFF, FAILED, STOPPING):
             return f"backend {self.name} is not available: {self.reason or self.state}"
-        queued = self._waiting_size + (0 if self._process is None else self._outlet.size)
+        queued = self._waiting_size + (0 if self._child is None else self._child.outlet.size)
         if queued > limits.QUEUE_MAX:
             return f"backend {self.name} does not read: its queue is full"
         if len(self.pending) >= limits.PENDING_MAX:
@@ -285,10 +227,10 @@ class Backend:
 
     def notify(self, method: str, params: str | None) -> bool:
         """Send a notification; False where there is no place for it."""
-        if self.refusal is not None:
+        if self.refuse() is not None:
             return False
         if self.dialect is LSP and method == "exit":
-            if self._process is None:
+            if self._child is None:
                 return True
             self._exit_sent = True
         self._post(None, encode_request(method, params))
@@ -296,11 +238,8 @@ class Backend:
 
     def answer(self, text: str) -> None:
         """Send the answer to a request of its own."""
-        if self._process is not None and self.state != STOPPED:
-            data = self._framing.encode(self._bytes(text))
-            self._outlet.put(data)
-            self._answers += len(data)
-            self.update_reading()
+        if self._child is not None and self.state != STOPPED:
+            self._child.answer(self._to_frame(text))
 
     def _ask(self, method: str, params: str | None, receive: Callable[[Outcome], None]) -> None:
         """Send a request of our own past those that wait."""
@@ -309,25 +248,24 @@ class Backend:
         self._write(encode_request(method, params, id))
 
     def _post(self, id: int | None, text: str) -> None:
+        frame = self._to_frame(text)
         if self.state == READY:
-            self._write(text)
+            self._put(frame)
             return
-        frame = self._framing.encode(self._bytes(text))
         self._waiting.append((id, frame))
         self._waiting_size += len(frame)
         if self.state == STOPPED:
             self.start()
 
     def _write(self, text: str) -> None:
-        self._outlet.put(self._framing.encode(self._bytes(text)))
+        self._put(self._to_frame(text))
 
-    def _bytes(self, text: str) -> bytes:
-        return (one_line(text) if self._framing is LINES else text).encode()
+    def _put(self, frame: bytes) -> None:
+        if self._child is not None:
+            self._child.outlet.put(frame)
 
-    def _made_room(self) -> None:
-        if self._answers and not self._outlet.size:
-            self._answers = 0
-            self.update_reading()
+    def _to_frame(self, text: str) -> bytes:
+        return self._framing.encode((one_line(text) if self._framing is LINES else text).encode())
 
     def _forget_waiting(self) -> None:
         self._waiting = []
@@ -394,77 +332,23 @@ class Backend:
         for id, call in pending.items():
             self._end(id, call, f"backend {self.name}: {self.reason}", reason, more)
 
-    # Reading what it says.
+    # What it says.
 
     def update_reading(self) -> None:
-        """Read its stdout while somebody has room for what it says."""
-        wanted = (
-            self._stdout_open
-            and not self._behind
-            and not self._owner.client_full
-            and self._answers <= limits.QUEUE_MAX
-        )
-        if wanted and not self._reading:
-            self._loop.watch(self._stdout.fileno(), EVENT_READ, self._read_stdout)
-        elif self._reading and not wanted:
-            self._loop.ignore(self._stdout.fileno())
-        self._reading = wanted
-
-    def _read_stdout(self) -> None:
-        if self._process is None:
-            return  # it died in this very turn
-        try:
-            piece = os.read(self._stdout.fileno(), PIECE)
-        except BlockingIOError:
-            return
-        if not piece:
-            self._lost_pipe("stdout")
-            return
-        self._reader.feed(piece)
-        self._take_turn()
-
-    def _take_turn(self) -> None:
-        """Hand on some messages, and the rest when the others have had their turn."""
-        if self._process is None:
-            return  # it died meanwhile, and all was handed on
-        behind = not self._hand_on()
-        if behind or self._behind or self._owner.client_full:
-            self._behind = behind
-            if behind and not self._owner.client_full:
-                self._loop.soon(self._take_turn)
-            self.update_reading()
-        if not self._reader.partial:
-            self._frame.clear()
-        elif self._frame.when is None:
-            self._frame.set(monotonic() + self._times.read)
+        """Read it while somebody has room for what it says."""
+        if self._child is not None:
+            self._child.update_reading()
 
     def catch_up(self) -> None:
         """Go on where the client had no room."""
-        if self._behind:
-            self._loop.soon(self._take_turn)
-        else:
-            self.update_reading()
+        if self._child is not None:
+            self._child.catch_up()
 
-    def _hand_on(self, to_the_end: bool = False) -> bool:
-        """Hand messages on, as many as it is their turn; False where there may be more."""
-        reader = self._reader
-        left = TURN
-        while to_the_end or (left and not self._owner.client_full):
-            left -= 1
-            message = reader.next()
-            if message is None:
-                return True
-            if isinstance(message, Failure):
-                self._owner.take_broken(self, message, reader.body)
-            elif message.method is not None:
-                self._owner.take(self, message)
-            else:
-                self._take_answer(message)
-            if not reader.more:
-                return True
-        return False
-
-    def _take_answer(self, message: Envelope) -> None:
+    def take(self, message: Envelope) -> None:
+        """Take an answer, or what it asks or says unasked."""
+        if message.method is not None:
+            self._owner.take(self, message)
+            return
         id = int(message.id) if message.id is not None and message.id.isdigit() else 0
         if id not in self.pending:
             self._log.debug(f"backend {self.name}: an answer that nobody waits for")
@@ -475,32 +359,18 @@ class Backend:
         else:
             self._owner.settle(self, id, message)
 
-    def _drop_frame(self) -> None:
-        if self._process is not None and self._reader.partial:
-            self._reader.expire()
-            self._log.warn(f"backend {self.name}: a frame was not complete in time: dropped")
-            self._take_turn()
+    def take_broken(self, failure: Failure, body: bytes | bytearray) -> None:
+        """Take what is no message."""
+        self._owner.take_broken(self, failure, body)
 
-    def _read_stderr(self) -> bool:
-        """Keep and log some lines; False where there is nothing more now."""
-        if self._process is None:
-            return False
-        try:
-            piece = os.read(self._stderr.fileno(), PIECE // 4)
-        except BlockingIOError:
-            return False
-        if not piece:
-            self._loop.ignore(self._stderr.fileno())
-            self._stderr_open = False
-        *lines, self._line = (self._line + piece).split(b"\n")
-        if self._line and (not piece or len(self._line) > LINE_MAX):
-            lines.append(self._line)
-            self._line = b""
-        for line in lines:
-            text = line[:LINE_MAX].decode("utf-8", "replace").rstrip()
-            self.tail.append(text)
-            self.report(text)
-        return bool(piece)
+    def lose_frame(self) -> None:
+        """Take note of a frame that was not complete in time."""
+        self._log.warn(f"backend {self.name}: a frame was not complete in time: dropped")
+
+    def take_line(self, line: str) -> None:
+        """Take a line of its stderr."""
+        self.tail.append(line)
+        self.report(line)
 
     def report(self, text: str) -> None:
         """Log a line about it, unless there were too many in this second."""
@@ -518,17 +388,12 @@ class Backend:
 
     def look(self) -> None:
         """See whether its process is still there."""
-        if self._process is None:
-            return
-        code = self._process.poll()
+        code = None if self._child is None else self._child.poll()
         if code is not None:
             self._exited(code)
 
-    def _lost_pipe(self, pipe: str) -> None:
+    def lose_pipe(self, pipe: str) -> None:
         """Take note of a pipe that it closed: it is dying, or of no more use."""
-        if pipe == "stdout":
-            self._stdout_open = False
-            self.update_reading()
         if self.state != STOPPING:
             self._cancel_timer()
             self._timer = self._loop.after(
@@ -538,33 +403,27 @@ class Backend:
     def _break(self, reason: str) -> None:
         """End a process that is of no more use; what follows is as if it had died."""
         self.reason = reason
-        self._signal(signal.SIGKILL)
+        if self._child is not None:
+            self._child.signal(signal.SIGKILL)
 
     def _exited(self, code: int) -> None:
         """Take what it said last, and leave nothing of it."""
-        process = self._process
-        assert process is not None  # noqa: S101 - for the type checker
+        child = self._child
+        assert child is not None  # noqa: S101 - for the type checker
         if self.state != STOPPING:
-            self._signal(signal.SIGKILL)  # what it left behind
-        self._drain()
-        for pipe in (self._stdout, self._stderr):
-            self._loop.ignore(pipe.fileno())
-        self._outlet.drop()
-        self._stdout_open = self._reading = False
-        self._process = None
-        for each in (self._stdin, self._stdout, self._stderr):
-            each.close()
+            child.signal(signal.SIGKILL)  # what it left behind
+        child.close()
+        self._child = None
         self._cancel_timer()
-        self._frame.clear()
         how: dict[str, object] = {"exitCode": code}
         said = f"ended with exit code {code}"
         if code < 0:
             name = _signal_name(-code)
             how, said = {"signal": name}, f"was ended by {name}"
         if self.state == STOPPING:
-            self._await_group()
+            child.end_group(self._stopped)
             return
-        self._watchdog.remove(process.pid)
+        child.forget_group()
         self.pid = None
         self.reason = f"{self.reason} and {said}" if self.reason else said
         if self._exit_sent and code == 0:
@@ -574,25 +433,6 @@ class Backend:
         else:
             self._log.warn(f"backend {self.name}: {self.reason}")
             self._died(how)
-
-    def _drain(self) -> None:
-        """Read what is left in the pipes of a process that has ended."""
-        for _ in range(64):
-            if not self._stdout_open:
-                break
-            try:
-                piece = os.read(self._stdout.fileno(), PIECE)
-            except OSError:
-                break
-            if not piece:
-                break
-            self._reader.feed(piece)
-            self._hand_on(to_the_end=True)
-        self._reader.finish()
-        self._hand_on(to_the_end=True)
-        for _ in range(64):
-            if not self._stderr_open or not self._read_stderr():
-                break
 
     def _died(self, how: dict[str, object]) -> None:
         """Tell those who wait, and try again later, or never."""
@@ -619,7 +459,8 @@ class Backend:
         self._deaths = 0
         if self.state == STOPPING:
             return
-        if self._process is None:
+        child = self._child
+        if child is None:
             self._cancel_timer()
             self.reason = ""
             self._give_up_pending({}, "stopped")
@@ -628,65 +469,27 @@ class Backend:
         self._cancel_timer()
         was_starting = self.state == STARTING
         self.reason = "was stopped"
-        self._stopping = monotonic()
         self._set(STOPPING)
         self._give_up_pending({}, "stopped")
-        self._timer = self._loop.after(limits.TERM_AFTER, self._terminate)
+        child.end()
         if self.dialect is LSP and not self._exit_sent and not was_starting:
             self._ask("shutdown", None, self._say_exit)
         else:
-            self._close_input()
+            child.close_input()
 
     def _say_exit(self, _outcome: Outcome) -> None:
-        if self._process is not None:
+        if self._child is not None:
             self._write(encode_request("exit", None))
-            self._close_input()
-
-    def _close_input(self) -> None:
-        self._outlet.flush()
-        self._outlet.drop()
-        self._stdin.close()
-
-    def _terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-        self._timer = self._loop.after(
-            limits.KILL_AFTER - limits.TERM_AFTER, lambda: self._signal(signal.SIGKILL)
-        )
-
-    def _await_group(self) -> None:
-        """Wait, after its leader, for the rest of the group that is being stopped."""
-        until = self._stopping + limits.KILL_AFTER
-        self._signal(signal.SIGTERM)
-
-        def look() -> None:
-            if self._signal(0) and monotonic() < until:
-                self._timer = self._loop.after(POLL, look)
-            else:
-                self._signal(signal.SIGKILL)
-                self._stopped()
-
-        look()
+            self._child.close_input()
 
     def _stopped(self) -> None:
-        if self.pid is not None:
-            self._watchdog.remove(self.pid)
-            self.pid = None
+        self.pid = None
         self._give_up_pending({}, "stopped")
         self.handshake = None
         self._set(STOPPED)
         then, self._then = self._then, None
         if then is not None:
             then()
-
-    def _signal(self, number: int) -> bool:
-        """Signal the whole group; False where there is none."""
-        if self.pid is None:
-            return False
-        try:
-            os.killpg(self.pid, number)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -106,8 +106,11 @@ class Front:
         except BlockingIOError:
             return
         if piece:
-            self._reader.feed(piece)
-            self._hand_on()
+            message = self._reader.take(piece)
+            if message is not None:
+                self._listener.hear(message)
+            else:
+                self._hand_on()
             return
         self.stop_reading()
         self._reader.finish()
@@ -115,6 +118,7 @@ class Front:
         self._listener.end_input()
 
     def _hand_on(self) -> None:
+        self._loop.alone = False
         moved = False
         while not self._deaf:
             message = self._reader.next()

@@ -3,6 +3,10 @@
 With nothing to do it sleeps without waking. Whatever is written goes through an `Outlet`,
 which never blocks: what a turn of the loop has to say to somebody is written at its end,
 in one system call, and what does not fit waits for room.
+
+Timers ring by a signal, and not by a limit to each wait: nearly every wait ends long before
+it, and setting it up, in the system and here, was 3 us of the 36 that the gateway adds to a
+round trip.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
 SETTLE = 0.1  # seconds of silence before loguru is loaded, as in server.daemon
 
 EVENTS = 256  # descriptors at once; the others are ready in the next turn
+
+SOONEST = 1e-6  # seconds; zero would be never
+FARTHEST = 86400.0  # and what is beyond is looked at again each day
 
 LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -81,8 +88,7 @@ class Alarm:
 class Selector:
     """What waits for descriptors where there is no epoll, or where it refuses."""
 
-    def __init__(self, functions: dict[int, Callable[[], object]]) -> None:
-        self._functions = functions
+    def __init__(self) -> None:
         self._selector: selectors.BaseSelector = selectors.PollSelector()
         if not hasattr(select, "epoll"):
             self._selector = selectors.DefaultSelector()
@@ -95,16 +101,15 @@ class Selector:
         """Wait for it no longer."""
         self._selector.unregister(descriptor)
 
-    def wait(self, seconds: float | None) -> list[Callable[[], object]]:
-        """Return the functions of the descriptors that are ready."""
-        return [self._functions[key.fd] for key, _ in self._selector.select(seconds)]
+    def wait(self, seconds: float | None) -> list[tuple[int, int]]:
+        """Return the descriptors that are ready, and for what."""
+        return [(key.fd, events) for key, events in self._selector.select(seconds)]
 
 
 class Epoll:
     """The same without the layer of `selectors`, which costs as much as the call below it."""
 
-    def __init__(self, functions: dict[int, Callable[[], object]]) -> None:
-        self._functions = functions
+    def __init__(self) -> None:
         self._epoll = select.epoll()
 
     def add(self, descriptor: int, events: int) -> None:
@@ -118,10 +123,9 @@ class Epoll:
         with suppress(OSError):  # it is closed
             self._epoll.unregister(descriptor)
 
-    def wait(self, seconds: float | None) -> list[Callable[[], object]]:
-        """Return the functions of the descriptors that are ready."""
-        functions = self._functions
-        return [functions[descriptor] for descriptor, _ in self._epoll.poll(seconds, EVENTS)]
+    def wait(self, seconds: float | None) -> list[tuple[int, int]]:
+        """Return the descriptors that are ready, and for what."""
+        return self._epoll.poll(seconds, EVENTS)
 
 
 class Loop:
@@ -131,12 +135,12 @@ class Loop:
         self._log = log
         self._functions: dict[int, Callable[[], object]] = {}
         self._events: dict[int, int] = {}
-        kind = Epoll if hasattr(select, "epoll") else Selector
-        self._waiter: Epoll | Selector = kind(self._functions)
+        self._waiter: Epoll | Selector = Epoll() if hasattr(select, "epoll") else Selector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._soon: list[Callable[[], object]] = []
         self.dirty: list[Outlet] = []
+        self.alone = False  # one message makes up this turn: what it leads to goes out at once
         self.running = True
         self.on_signal: Callable[[str], None] = lambda _name: None
         self.on_child: Callable[[], object] = lambda: None
@@ -149,7 +153,10 @@ class Loop:
         signal.set_wakeup_fd(awake, warn_on_full_buffer=False)
         for number in LEAVE:
             signal.signal(number, self._note)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        for number in (signal.SIGCHLD, signal.SIGALRM):
+            signal.signal(number, lambda _number, _frame: None)
+        # A parent may have blocked them, and what is blocked is inherited.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD, signal.SIGALRM))
         self.watch(self._wakeup, EVENT_READ, self._woken)
 
     # Descriptors.
@@ -159,7 +166,7 @@ class Loop:
         try:
             self._waiter.add(descriptor, events)
         except PermissionError:  # epoll takes no files; poll does
-            self._waiter = Selector(self._functions)
+            self._waiter = Selector()
             for each, wanted in [*self._events.items(), (descriptor, events)]:
                 self._waiter.add(each, wanted)
         self._functions[descriptor] = function
@@ -177,22 +184,27 @@ class Loop:
         """Call a function later."""
         timer = Timer(monotonic() + seconds, function)
         heappush(self._timers, (timer.when, next(self._order), timer))
+        if self._timers[0][2] is timer:
+            self._set_clock()
         return timer
+
+    def _set_clock(self) -> None:
+        """Have the signal of the next timer sent."""
+        seconds = self._timers[0][0] - monotonic()
+        signal.setitimer(signal.ITIMER_REAL, min(max(seconds, SOONEST), FARTHEST))
 
     def soon(self, function: Callable[[], object]) -> None:
         """Call a function once everybody else has had a turn."""
         self._soon.append(function)
 
-    def _patience(self, now: float) -> float | None:
-        timers = self._timers
-        while timers and timers[0][2].function is None:
-            heappop(timers)
-        if self._soon:
-            return 0.0
-        seconds = max(0.0, timers[0][0] - now) if timers else None
-        if self._log.waiting and (seconds is None or seconds > SETTLE):
-            return SETTLE
-        return seconds
+    def _ring(self) -> None:
+        timers, now = self._timers, monotonic()
+        while timers and (timers[0][0] <= now or timers[0][2].function is None):
+            function = heappop(timers)[2].function
+            if function is not None:
+                function()
+        if timers:
+            self._set_clock()
 
     # Signals.
 
@@ -205,6 +217,7 @@ class Loop:
             numbers = os.read(self._wakeup, 4096)
         except BlockingIOError:
             return
+        self._ring()  # whichever it was: a look costs nothing, and none is missed
         if signal.SIGCHLD in numbers:
             self.on_child()
         if self._signalled is not None:
@@ -216,31 +229,31 @@ class Loop:
 
     def run(self) -> None:
         """Go round until somebody says that it is over."""
-        timers = self._timers
+        functions, log = self._functions, self._log
         while True:
-            now = monotonic()
-            if timers and timers[0][0] <= now:
-                self._ring(now)
             if self.dirty:
                 self.flush()
             if not self.running:
                 return
-            seconds = self._patience(now)
+            seconds = self._patience() if self._soon or log.waiting else None
             ready = self._waiter.wait(seconds)
-            for function in ready:
-                function()
-            if self._soon:
-                soon, self._soon = self._soon, []
-                for function in soon:
+            self.alone = len(ready) == 1
+            for descriptor, _ in ready:
+                function = functions.get(descriptor)
+                if function is not None:  # else it was taken out of view in this very turn
                     function()
+            if self._soon:
+                self._call_those_that_wait()
             elif not ready and seconds == SETTLE:
-                self._log.settle()
+                log.settle()
 
-    def _ring(self, now: float) -> None:
-        while self._timers and self._timers[0][0] <= now:
-            timer = heappop(self._timers)[2]
-            if timer.function is not None:
-                timer.function()
+    def _patience(self) -> float:
+        return 0.0 if self._soon else SETTLE
+
+    def _call_those_that_wait(self) -> None:
+        soon, self._soon = self._soon, []
+        for function in soon:
+            function()
 
     def flush(self) -> None:
         """Write what the last turn had to say."""
@@ -272,6 +285,15 @@ class Outlet:
         """Write this at the end of the turn, or when there is room."""
         if self.closed:
             return
+        if self._loop.alone and not self.size:
+            # Nothing else will come to be written with it: 1.2 us off 33.
+            try:
+                written = os.write(self._descriptor, data)
+            except OSError:  # `flush` meets it again, and knows what to do
+                written = 0
+            if written == len(data):
+                return
+            data = data[written:]
         self._pieces.append(data)
         self.size += len(data)
         if not self._marked and not self._waiting:

@@ -11,9 +11,9 @@ from functools import partial
 
 from duet_rpc.gateway.dialects import MCP
 from duet_rpc.gateway.gateway import LIST_CHANGED, Gateway
-from duet_rpc.gateway.tools import OWN, split_tool
+from duet_rpc.gateway.tools import OWN, rename_call
 from duet_rpc.mcp.session import CACHE, COMPLETE, Session, invalid
-from duet_rpc.protocol.envelope import encode_request, encode_result, replace, split_object
+from duet_rpc.protocol.envelope import encode_request, encode_result, split_object
 from duet_rpc.protocol.errors import METHOD_NOT_FOUND, TITLES, RpcError
 from duet_rpc.protocol.framing import LINES, Framing
 from duet_rpc.protocol.limits import RECEIVED_MAX
@@ -55,7 +55,7 @@ class McpGateway(Gateway):
         id = message.id
         if id is None:
             if method == MCP.cancel:
-                self._cancel(message, MCP.cancel_key)
+                self._outgoing.cancel(message, MCP.cancel_key)
             elif not method.startswith("notifications/"):
                 self._log.warn(TITLES[METHOD_NOT_FOUND], method)
             return
@@ -78,17 +78,16 @@ class McpGateway(Gateway):
         self._say(encode_failure(failure))
 
     def _list(self, original: str, version: Version) -> None:
-        id = self._take_in(original, "tools/list", OWN)
+        id = self._outgoing.take_own(original, "tools/list")
         if id is None:
             return
-        self._own[id] = None
 
         def done(tools: list[Tool], _absent: dict[str, str]) -> None:
-            if id in self._own:
+            if self._outgoing.is_own(id):
                 result = '{"tools":[' + ",".join(tool.text for tool in tools) + "]}"
                 if version.stateless:
                     result = as_stateless(result, to_json(CACHE).decode()[1:-1])
-                self._say(encode_result(self._finish_own(id), result).encode())
+                self._say(encode_result(self._outgoing.finish_own(id), result).encode())
 
         self._tools.collect(self._times.list, done)
 
@@ -97,14 +96,10 @@ class McpGateway(Gateway):
         name = value.get("name") if isinstance(value, dict) else None
         if params is None or not isinstance(name, str):
             raise invalid("name must be a string")
-        backend, tool = split_tool(name)
-        server = self._backends.get(backend)
-        if not tool or server is None or server.dialect is not MCP:
-            server, tool = self._backends.get(OWN), name
+        server, tool = self._tools.find(name) or (self._backends.get(OWN), name)
         if server is None:
             raise invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
-        params = replace(params, ("name",), to_json(tool).decode())
-        id = self._forward(server, message, "tools/call", params)
+        id = self._outgoing.forward(server, message, "tools/call", rename_call(params, tool))
         if id is not None and id in server.pending and version.stateless:
             server.pending[id].receive = partial(self._settle_stateless, server, id)
 
@@ -116,7 +111,7 @@ class McpGateway(Gateway):
         if result is None or not result.startswith("{"):
             self.settle(backend, id, outcome)
             return
-        original, _ = self._ids.restore(id)
+        original = self._outgoing.release(id)
         self._say(encode_result(original, as_stateless(result)).encode())
 
     def take(self, backend: Backend, message: Envelope) -> None:
@@ -129,7 +124,7 @@ class McpGateway(Gateway):
                 failure = dispatch.not_found(Request(method, None, message.id))
                 backend.answer(encode_failure(failure).decode())
         elif method == MCP.progress and params is not None and params[0] == "{":
-            self._progress(backend, params)
+            self._outgoing.progress(backend, params)
         elif method == LIST_CHANGED:
             self._tools.forget(backend.name)
             self._announce_tools()

@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from duet_rpc.gateway.backend import READY, Call
 from duet_rpc.gateway.dialects import MCP
-from duet_rpc.protocol.envelope import error_of, member, replace, split_array, split_object
+from duet_rpc.protocol.envelope import (
+    error_of,
+    member,
+    replace,
+    split_array,
+    split_object,
+    without,
+)
 from duet_rpc.protocol.messages import Failure, to_json
 
 TYPE_CHECKING = False
@@ -57,6 +64,12 @@ class Tools:
         self._missed: set[str] = set()  # whose tools were missing in the last list
         self.on_news: Callable[[], object] = lambda: None
 
+    def find(self, name: str) -> tuple[Backend, str] | None:
+        """Return the server that `NAME__tool` names, and the tool's name there."""
+        server, _, tool = name.partition(MARK)
+        backend = self._servers.get(server)
+        return (backend, tool) if backend is not None and tool else None
+
     def forget(self, name: str) -> None:
         """Ask again next time."""
         self._known.pop(name, None)
@@ -79,7 +92,7 @@ class Tools:
     def _ask(self, backend: Backend) -> None:
         if backend.name in self._asking:
             return
-        if backend.refusal is not None:
+        if backend.refuse() is not None:
             self._answered(backend.name)
             return
         self._asking[backend.name] = []
@@ -152,7 +165,18 @@ class Waiting:
         self.timer: Timer | None = None
 
 
-def split_tool(name: str) -> tuple[str, str]:
-    """Split `NAME__tool`; the second part is empty where there is no mark."""
-    backend, _, tool = name.partition(MARK)
-    return backend, tool
+def rename_call(params: str, tool: str) -> str:
+    """Put a tool's own name into the params of `tools/call`."""
+    return replace(params, ("name",), to_json(tool).decode())
+
+
+def call_by_name(tool: str, arguments: str) -> str | None:
+    """Write the params of `tools/call` for a tool called as a method; None where it can't be."""
+    if arguments[0] != "{":
+        return None
+    name = to_json(tool).decode()
+    meta = member(arguments, "_meta")
+    if meta is None:
+        return f'{{"name":{name},"arguments":{arguments}}}'
+    # It says something about the call and is no argument.
+    return f'{{"_meta":{meta},"name":{name},"arguments":{without(arguments, "_meta")}}}'

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from _json import encode_basestring_ascii, scanstring
 
-from duet_rpc.protocol.errors import INVALID_REQUEST, PARSE_ERROR, Fault
+from duet_rpc.protocol.errors import INVALID_REQUEST, OVERSIZE, PARSE_ERROR, Fault
 from duet_rpc.protocol.framing import CONTENT_LENGTH
 from duet_rpc.protocol.messages import NULL, SPACE, Failure, fail, parse
 from duet_rpc.protocol.messages import _scan as scan
@@ -30,16 +30,17 @@ BROKEN = (ValueError, IndexError, StopIteration, RecursionError, SystemError)
 
 # What nearly every message looks like: short members without escapes, then the one that
 # matters, and nothing behind it. One look is a third of the time of taking it apart.
-USUAL = re.compile(
-    r"""\{\s*(?:(?:"jsonrpc"\s*:\s*(?P<version>"2\.0")
+HEAD = r"""\{\s*(?:(?:"jsonrpc"\s*:\s*(?P<version>"2\.0")
         |"id"\s*:\s*(?P<id>(?:0|[1-9][0-9]*)|"[ !\#-\[\]-~]*")
         |"method"\s*:\s*"(?P<method>[ !\#-\[\]-~]*)")\s*,\s*)+
-        "(?P<last>params|result)"\s*:\s*""",
-    re.VERBOSE | re.ASCII,
-)
+        "(?P<last>params|result)"\s*:\s*"""
+USUAL = re.compile(HEAD, re.VERBOSE | re.ASCII)
 
-
-WHOLE = re.compile(rb"Content-Length: ([1-9][0-9]{0,7})\r\n\r\n")
+# The same with the header of its frame: one look for both is 1.5 us off the 33 that the
+# gateway adds to a round trip.
+HEADER = r"Content-Length:\ (?P<length>[1-9][0-9]{0,7})\r\n\r\n"
+FRAME = re.compile(HEADER + HEAD, re.VERBOSE | re.ASCII)
+HEADER_SIZE = len("Content-Length: \r\n\r\n")  # without the digits
 
 
 class Envelope:
@@ -78,7 +79,7 @@ def open_envelope(body: bytes | bytearray) -> Envelope | Failure:
         text = str(body, "utf-8")
         usual = USUAL.match(text)
         if usual is not None:
-            envelope = _open_usual(text, usual)
+            envelope = _open_usual(text, usual.end(), *usual.groups())
             if envelope is not None:
                 return envelope
         at = _skip(text, 0)
@@ -92,9 +93,24 @@ def open_envelope(body: bytes | bytearray) -> Envelope | Failure:
     return _open(text, members) or _explain(body)
 
 
-def _open_usual(text: str, usual: re.Match[str]) -> Envelope | None:
-    version, id, method, last = usual.groups()
-    start = usual.end()
+def open_frame(frame: bytes) -> Envelope | None:
+    """Read one frame with its header; None where it is not quite the usual one."""
+    try:
+        text = str(frame, "utf-8")
+        usual = FRAME.match(text)
+        if usual is None:
+            return None
+        length, version, id, method, last = usual.groups()
+        if int(length) + len(length) + HEADER_SIZE != len(frame):
+            return None
+        return _open_usual(text, usual.end(), version, id, method, last)
+    except BROKEN:
+        return None
+
+
+def _open_usual(
+    text: str, start: int, version: str | None, id: str | None, method: str | None, last: str
+) -> Envelope | None:
     value, end = scan(text, start)
     if text[end:] != "}" and text[end:].strip(SPACE) != "}":
         return None
@@ -144,25 +160,27 @@ class EnvelopeReader:
     comes as, does not take the way through the decoder unless there is something wrong.
     """
 
-    __slots__ = ("_any_type", "_decoder", "_piece", "_quick", "body", "expire", "finish", "more")
+    __slots__ = ("_decoder", "_from_server", "_quick", "body", "expire", "finish", "more")
 
-    def __init__(self, framing: Framing, any_type: bool = False) -> None:
-        """Read this framing, frames with another Content-Type too where `any_type` says so."""
-        self._any_type = any_type
-        self._decoder = framing.decoder()
+    def __init__(self, framing: Framing, from_server: bool = False) -> None:
+        """Read this framing, from a server also frames with another Content-Type."""
+        self._from_server = from_server
+        self._decoder = framing.decoder(from_server)
         self._quick = framing is CONTENT_LENGTH
-        self._piece: bytes | None = None  # not fed to the decoder
         self.expire = self._decoder.expire
         self.finish = self._decoder.finish
         self.body: bytes | bytearray = b""  # of the last failure
         self.more = False  # than the last message the decoder may hold
 
-    def feed(self, data: bytes) -> None:
-        """Take one piece of input, once `next` has given all of the last one."""
-        if self.more:
-            self._decoder.feed(data)
-        else:
-            self._piece = data
+    def take(self, data: bytes) -> Envelope | None:
+        """Take one piece of input; return the message that it is, or None: ask `next`."""
+        if self._quick and not self.more:
+            message = open_frame(data)
+            if message is not None:
+                return message
+        self.more = True
+        self._decoder.feed(data)
+        return None
 
     @property
     def partial(self) -> bool:
@@ -172,14 +190,6 @@ class EnvelopeReader:
     def next(self) -> Envelope | Failure | None:
         """Return the next message, or None where more bytes are needed."""
         decoder = self._decoder
-        if self._piece is not None:
-            piece, self._piece = self._piece, None
-            match = WHOLE.match(piece) if self._quick else None
-            if match is not None and len(piece) - match.end() == int(match.group(1)):
-                message = open_envelope(piece[match.end() :])
-                if isinstance(message, Envelope):
-                    return message
-            decoder.feed(piece)
         self.more = True
         event = decoder.next()
         if event is None:
@@ -198,12 +208,12 @@ class EnvelopeReader:
 
     def _take_fault(self, event: Fault) -> Envelope | Failure:
         self.body = event.body
-        if event.code == INVALID_REQUEST and event.body:
+        if event.code == INVALID_REQUEST and event.body and event.reason != OVERSIZE:
             # Refused for its type, and its length may be wrong all the same.
             inside = open_envelope(event.body)
             if isinstance(inside, Failure) and inside.code == PARSE_ERROR:
                 self._decoder.reject()
-            elif self._any_type:
+            elif self._from_server:
                 return inside
         return fail(event)
 

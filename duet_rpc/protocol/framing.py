@@ -19,6 +19,11 @@ frame must begin.
 Going back costs time, and a frame in which the next begins, in which the next begins, must
 not cost quadratic time. So bytes that were part of a broken frame once are *seen*, and a
 frame that begins among them is broken as soon as the beginning of another shows inside it.
+
+A server is read a little differently from a client (`from_server`). A client is told at once
+that its request is oversized; of a server's oversized answer the first bytes are waited for
+and handed out with the fault, for in them, most likely, stands whose answer it is. And text
+on a server's stdout is no length of a gigabyte to be skipped.
 """
 
 from __future__ import annotations
@@ -83,6 +88,9 @@ WINDOW_MAX = 8 * HEADER_MAX
 
 SMALL = 1024
 
+PEEK = 256  # bytes of a server's oversized body
+TEXT = ord("\t")  # the lowest byte of a text; as the first of a length it means 150 MB
+
 NOT_IN_NAME = (
     frozenset(b'"(),/:;<=>?@[\\]{} \t') | frozenset(range(32)) | frozenset(range(127, 256))
 )
@@ -104,20 +112,21 @@ def encode_line(body: bytes) -> bytes:
     return body.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029") + b"\n"
 
 
-def oversize() -> Fault:
+def oversize(head: bytes | bytearray = b"") -> Fault:
     """Say that a body is larger than any may be."""
-    return Fault(INVALID_REQUEST, f"body larger than {BODY_MAX} bytes", OVERSIZE)
+    return Fault(INVALID_REQUEST, f"body larger than {BODY_MAX} bytes", OVERSIZE, head)
 
 
 class ContentLengthDecoder:
     """LSP's framing: a header section, an empty line, a body of the length it gave."""
 
     __slots__ = (
-        "_at", "_body", "_buffer", "_finished", "_fresh", "_head", "_header", "_length", "_lost",
-        "_refusal", "_scan", "_seen", "_size",
+        "_at", "_body", "_buffer", "_finished", "_fresh", "_from_server", "_head", "_header",
+        "_length", "_lost", "_refusal", "_scan", "_seen", "_size",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, from_server: bool = False) -> None:
+        self._from_server = from_server
         self._buffer: bytes | bytearray = b""
         self._at = 0  # where the unread bytes begin: a header line, or the body
         self._scan = 0  # no line ends between _at and here
@@ -213,6 +222,8 @@ class ContentLengthDecoder:
 
     def _read_body(self) -> bytes | bytearray | Fault | None:
         buffer, end = self._buffer, self._at + self._length
+        if self._length > BODY_MAX:
+            return self._read_oversized()
         if self._at <= self._seen:
             header, self._scan = self._search(self._scan, min(end, len(buffer)))
             if header >= 0:
@@ -234,6 +245,16 @@ class ContentLengthDecoder:
             return body
         reason, detail = refusal
         return Fault(INVALID_REQUEST, detail, reason, body)
+
+    def _read_oversized(self) -> Fault | None:
+        at, end = self._at, self._at + PEEK
+        if at <= self._seen:
+            end = min(end, self._seen)  # among these bytes nothing is waited for
+        elif end > len(self._buffer) and not self._finished:
+            return None
+        head = self._buffer[at:end]
+        self._lose(at)
+        return oversize(head)
 
     def _swallowed(self, header: int) -> Fault:
         """Say that a body holds the next frame's header, and go on there."""
@@ -343,7 +364,7 @@ class ContentLengthDecoder:
         if self._length < 0:
             self._lose(self._head)
             return Fault(PARSE_ERROR, "Content-Length is missing")
-        if self._length > BODY_MAX:
+        if self._length > BODY_MAX and not self._from_server:
             self._lose(self._at)
             return oversize()
         self._head = -1
@@ -426,9 +447,12 @@ def split_parameters(value: bytes) -> list[bytes]:
 class LengthPrefixedDecoder:
     """Four bytes of length, big-endian; the body; one newline that is not counted."""
 
-    __slots__ = ("_at", "_buffer", "_finished", "_lost", "_scan", "_seen", "_skip")
+    __slots__ = (
+        "_at", "_buffer", "_finished", "_from_server", "_lost", "_scan", "_seen", "_skip"
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, from_server: bool = False) -> None:
+        self._from_server = from_server
         self._buffer = bytearray()
         self._at = 0  # where the unread bytes begin
         self._scan = 0  # no zero byte lies between the payload's beginning and here
@@ -463,9 +487,7 @@ class LengthPrefixedDecoder:
         length = int.from_bytes(buffer[self._at : body], "big")
         end = body + length
         if length > BODY_MAX:
-            self._at = min(end + 1, len(buffer))
-            self._skip = end + 1 - self._at
-            return oversize()
+            return self._read_oversized(body, end)
         if self._at < self._seen:
             zero = buffer.find(0, max(body, self._scan), end)
             if zero >= 0:
@@ -480,6 +502,22 @@ class LengthPrefixedDecoder:
             return Fault(PARSE_ERROR, "no newline after the payload", body=buffer[body:end])
         self._at = self._scan = end + 1
         return buffer[body:end]
+
+    def _read_oversized(self, body: int, end: int) -> Fault | None:
+        buffer, head = self._buffer, b""
+        if self._from_server:
+            if buffer[self._at] >= TEXT:
+                self._lose(self._at)
+                return Fault(PARSE_ERROR, "expected a length")
+            known = body + PEEK
+            if self._at < self._seen:
+                known = min(known, self._seen)  # among these bytes nothing is waited for
+            elif known > len(buffer) and not self._finished:
+                return None
+            head = bytes(buffer[body:known])
+        self._at = min(end + 1, len(buffer))
+        self._skip = end + 1 - self._at
+        return oversize(head)
 
     def reject(self) -> None:
         """Take note that the frame just handed out held no JSON.
@@ -526,9 +564,10 @@ class LengthPrefixedDecoder:
 class LinesDecoder:
     """One JSON text a line; LF or CRLF; the last line may lack its end."""
 
-    __slots__ = ("_buffer", "_finished", "_scan", "_skipping")
+    __slots__ = ("_buffer", "_finished", "_peek", "_scan", "_skipping")
 
-    def __init__(self) -> None:
+    def __init__(self, from_server: bool = False) -> None:
+        self._peek = PEEK if from_server else 0
         self._buffer = bytearray()
         self._scan = 0  # no line ends before here
         self._skipping = False  # the rest of a line that is too long
@@ -548,7 +587,7 @@ class LinesDecoder:
                 # A carriage return may be the first half of the line's end.
                 if self._scan - buffer.endswith(b"\r") > BODY_MAX and not self._skipping:
                     self._skipping = True
-                    return oversize()
+                    return oversize(buffer[: self._peek])
                 if self._skipping:
                     self._drop(self._scan)
                 return None
@@ -559,7 +598,7 @@ class LinesDecoder:
             self._skipping = False
             if skipped or not line.strip(b" \t"):
                 continue
-            return oversize() if len(line) > BODY_MAX else line
+            return oversize(line[: self._peek]) if len(line) > BODY_MAX else line
 
     def _drop(self, end: int) -> None:
         del self._buffer[:end]
@@ -593,10 +632,10 @@ class Framing:
     __slots__ = ("decoder", "encode", "form")
 
     def __init__(
-        self, form: str, decoder: Callable[[], Decoder], encode: Callable[[bytes], bytes]
+        self, form: str, decoder: Callable[..., Decoder], encode: Callable[[bytes], bytes]
     ) -> None:
         self.form = form  # how a person is told what to type
-        self.decoder = decoder
+        self.decoder = decoder  # takes `from_server`
         self.encode = encode
 
 

@@ -10,9 +10,10 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["duet_rpc.protocol"]):
-    from tests.invariants import check
+    from tests.invariants import SERVER, check
 
-NAMES = ["content-length", "length-prefixed", "lines", "auto"]
+FRAMINGS = ["content-length", "length-prefixed", "lines"]
+NAMES = [*FRAMINGS, "auto", *(SERVER + name for name in FRAMINGS)]
 
 
 def one(data: bytes) -> None:

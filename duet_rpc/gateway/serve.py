@@ -1,0 +1,68 @@
+"""The process of a gateway: what is done before its first message and after its last."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
+
+from duet_rpc import __version__
+from duet_rpc.gateway.backend import Times
+from duet_rpc.gateway.gateway import Gateway
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from duet_rpc.config import BackendSettings
+    from duet_rpc.log import Log
+
+SPARE_DESCRIPTORS = 64
+
+TERMINAL_HINT = (
+    "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. For people there are "
+    "`duet-rpc call NAME/method` and `duet-rpc gateway --check`.\n"
+)
+
+
+def serve(
+    descriptors: tuple[int, int],
+    log: Log,
+    backends: Iterable[BackendSettings],
+    times: Times | None = None,
+    kind: type[Gateway] = Gateway,
+) -> None:
+    """Serve one client until it or a signal ends it; does not return."""
+    code = 1
+    gateway = None
+    try:
+        if os.isatty(descriptors[0]):
+            os.write(2, TERMINAL_HINT.format(kind.command, kind.framing.form).encode())
+        log.info(
+            f"duet-rpc {__version__} gateway started: pid {os.getpid()}, "
+            f"level {log.level_name}, log to {log.sink}"
+        )
+        settings = list(backends)
+        raise_limit(len(settings))
+        gateway = kind(descriptors, log, settings, times or Times())
+        code = gateway.run()
+    except OSError as error:
+        log.error(f"input or output failed: {error.strerror}")
+    except BaseException as error:  # noqa: BLE001 - no traceback reaches a person
+        log.error(f"internal error: {log.describe(error)}")
+    log.close()
+    if gateway is not None:
+        gateway.release()
+    # Not sys.exit: taking the interpreter apart takes longer than all of this. What is
+    # still alive of the backends is ended by the watchdog.
+    os._exit(code)
+
+
+def raise_limit(backends: int) -> None:
+    """Make room for three pipes to each backend, where the system has set a low limit."""
+    needed = 3 * backends + SPARE_DESCRIPTORS
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    if soft != RLIM_INFINITY and soft < needed:
+        most = needed if hard == RLIM_INFINITY else min(needed, hard)
+        with suppress(OSError, ValueError):
+            setrlimit(RLIMIT_NOFILE, (most, hard))

@@ -1,0 +1,96 @@
+"""The gateway's fifth rule: nobody who reads or writes without measure holds up the others."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.gateway import backend, gateway
+from tests.support import notification, request
+
+
+def logged(path: Path) -> str:
+    return (path / "log").read_text()
+
+
+def test_a_backend_that_never_reads_refuses_and_the_others_go_on(tmp_path: Path) -> None:
+    text = "x" * 100_000
+    with gateway(tmp_path, {"a": backend("never-read"), "b": backend()}) as client:
+        count = 60
+        client.send(b"".join(request(number, "a/echo", [text]) for number in range(count)))
+        client.send(request("b", "b/pid"))
+        replies: dict[object, Any] = {}
+        while "b" not in replies:
+            reply = client.receive()
+            replies[reply["id"]] = reply
+        refused = [each for each in replies if isinstance(each, int)]
+        assert 10 < len(refused) < 30
+        error = replies[refused[0]]["error"]
+        assert error["code"] == -32803
+        assert error["data"]["reason"] == "queue-full"
+        start = time.monotonic()
+        for number in range(50):
+            client.ask("b/echo", [number], id="e")
+        assert time.monotonic() - start < 5
+        client.send(notification("a/lost"))
+        client.ask("version")
+    assert "method=a/lost dropped: backend a does not read" in logged(tmp_path)
+
+
+def test_a_client_that_reads_slowly_slows_the_backends_and_loses_nothing(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
+        client.ask("a/pid")
+        client.send(request("f", "a/flood", {"count": 40_000, "size": 1000}))
+        client.send(request("v", "version"))
+        time.sleep(1.0)
+        status = Path(f"/proc/{client.process.pid}/status").read_text()
+        peak = int(status.split("VmHWM:")[1].split()[0]) if "VmHWM" in status else 0
+        assert peak < 60_000, "kB, with 40 MB to come"
+        numbers = []
+        ids: list[object] = []
+        while len(ids) < 2:
+            message = client.message()
+            if message.get("method") == "a/flood":
+                numbers.append(message["params"]["number"])
+            elif "id" in message:
+                ids.append(message["id"])
+        assert numbers == list(range(40_000))
+
+
+def test_a_flooding_backend_does_not_delay_the_others(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
+        client.ask("b/pid")
+        client.send(request("f", "a/flood", {"count": 50_000}))
+        client.note("a/flood")
+        behind = 0
+        client.send(request("b", "b/id"))
+        while True:
+            message = client.message()
+            if message.get("id") == "b":
+                break
+            behind += 1
+        assert behind < 25_000, "it came before the flood was over"
+
+
+def test_backends_that_flood_have_short_turns(tmp_path: Path) -> None:
+    floods = {f"f{number}": backend(framing="lines") for number in range(4)}
+    with gateway(tmp_path, {**floods, "b": backend()}) as client:
+        client.ask("b/id")
+        for name in floods:
+            client.ask(f"{name}/babble")
+        took = []
+        for number in range(15):
+            before = time.monotonic()
+            client.ask("b/id", id=number)
+            took.append(time.monotonic() - before)
+        # Each has 5,000 messages in its pipe at any time: 150 ms were they all taken at once.
+        assert statistics.median(took) < 0.04
+
+
+def test_a_backend_may_ask_without_end_and_never_read(tmp_path: Path) -> None:
+    asks = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(200)]
+    with gateway(tmp_path, {"m": backend("mcp", framing="lines", dialect="mcp")}) as client:
+        answer = client.ask("m/ask", {"id": "q", "method": "ping", "before": asks})["result"]
+        assert answer == {"jsonrpc": "2.0", "id": "q", "result": {}}

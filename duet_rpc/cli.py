@@ -184,7 +184,11 @@ def help_text() -> str:
 
 def main() -> NoReturn:
     """Run the program."""
+    from _signal import SIG_DFL, SIGINT, default_int_handler, getsignal, signal
+
     try:
+        if getsignal(SIGINT) == SIG_DFL:  # the launcher of the .pyz has put it off
+            signal(SIGINT, default_int_handler)
         words = Words(sys.argv[1:])
         code = run(words)
         if sys.stdout is not None:

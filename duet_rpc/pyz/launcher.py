@@ -38,6 +38,12 @@ if sys.version_info < (3, 9):  # noqa: UP036
         + ". Put Python 3.9 or later in front: python3.12 duet-rpc.pyz"
     )
 try:
+    import _signal
+
+    # Ctrl-C in the middle of an import can come out as any error. Until `main` can take it,
+    # it ends the process without a word.
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     # What is unpacked holds code for exactly this Python.
     name = "@BUILD@-%s-%x" % (sys.implementation.cache_tag, sys.hexversion)  # noqa: UP031
     cache = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME", "") + "/.cache"

@@ -29,7 +29,7 @@ from bench.wires import wires
 
 ROUNDS = 20
 
-PARTS = {"talk": 1.0, "big": 0.5, "idle": 0.1}
+PARTS = {"talk": 1.0, "call": 0.5, "big": 0.5, "idle": 0.1}
 """How many of the rounds each session is part of: those that sleep are fewer."""
 
 

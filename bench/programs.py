@@ -27,7 +27,8 @@ class Program:
 
     name: str
     command: list[str]
-    sessions: tuple[str, ...] = ("talk", "big", "idle")
+    sessions: tuple[str, ...] = ("talk", "call", "big", "idle")
+    methods: tuple[str, ...] = ()  # the words that give it a method of the user's
     environ: dict[str, str] = field(default_factory=dict)
 
 
@@ -45,7 +46,7 @@ def programs() -> list[Program]:
             environ={"NODE_PATH": str(NODE / "node_modules")},
         ),
         Program(PYGLS, [venv, str(PEERS / "with_pygls.py")]),
-        Program(DUET, duet()),
+        Program(DUET, duet(), methods=("--methods", str(PEERS / "mcp_methods.py"))),
         Program(ACCELERATED, [venv, PYZ, "rpc"], sessions=("big",)),
     ]
     there = {

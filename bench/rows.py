@@ -32,6 +32,8 @@ ROWS = (
     Row("start", "spawn to first reply", "ms", 0.95, (LEAN,)),
     Row("exit", "end of input to process gone", "ms", 1.0, (LEAN,)),
     Row("trip", "tiny round trip p50, one core", "µs", 1.4, (C,)),
+    # The other checks no parameters and can't be interrupted: this is what that may cost.
+    Row("call", "a method of yours, round trip p50, one core", "µs", 1.5, (LSP_JSONRPC,)),
     Row("burst", "burst of 2,000, a request", "µs", 2.4, (C,)),
     Row("large", "9 MB request", "ms", 0.95, PEERS),
     Row("large", "9 MB request, with msgspec", "ms", 0.5, PEERS, ACCELERATED),

@@ -21,6 +21,7 @@ BURST = 2000
 SETTLE = 0.25
 """Seconds of silence after the first reply: what a program puts off till then is not measured."""
 
+ADD = '{"a":12,"b":13}'
 IDLE = 2.0
 LARGE = 9_000_000
 
@@ -55,6 +56,22 @@ def talk(program: Program) -> dict[str, float | None]:
     }
 
 
+def call(program: Program) -> dict[str, float | None]:
+    """Start with a method of the user's, that adds two numbers, and call it."""
+    clock = time.perf_counter
+    with Server(program, *program.methods) as server:
+        server.call(request(method="add", params=ADD))
+        time.sleep(SETTLE)
+        trips = []
+        with server.one_core():
+            for number in range(TRIPS):
+                data = request(number, "add", ADD)
+                before = clock()
+                server.trip(data)
+                trips.append(clock() - before)
+    return {"call": statistics.median(trips) * 1e6}
+
+
 def big(program: Program) -> dict[str, float | None]:
     """Send one large request; look at the memory a second later."""
     with Server(program) as server:
@@ -81,7 +98,7 @@ def idle(program: Program) -> dict[str, float | None]:
         return {"idle": quiet, "memory_idle": server.memory()}
 
 
-SESSIONS = {"talk": talk, "big": big, "idle": idle}
+SESSIONS = {"talk": talk, "call": call, "big": big, "idle": idle}
 
 
 def growth(program: Program, count: int) -> float | None:
@@ -90,6 +107,7 @@ def growth(program: Program, count: int) -> float | None:
     steps, part = 20, 1000
     with Server(program) as server:
         server.call(request())
+        time.sleep(SETTLE)
         data = requests(part)
         for step in range(steps + 1):
             if step:

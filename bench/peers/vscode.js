@@ -10,5 +10,6 @@ const connection = createMessageConnection(
   new StreamMessageWriter(process.stdout),
 );
 connection.onRequest("version", () => ({ version: "0.1.0" }));
+connection.onRequest("add", ({ a, b }) => a + b);
 connection.onClose(() => process.exit(0));
 connection.listen();

@@ -108,6 +108,8 @@ def test_it_never_raises(body: bytes) -> None:
         b'{"jsonrpc":"2.0","id":"\\u0061","method":"\\u006d","params":null}',
         b'{"jsonrpc":"2.0","id":"\xc3\xa9","method":"m","params":null}',
         b'{"jsonrpc":"2.0","id":-0,"method":"m"}', b'{"jsonrpc":"2.0","id":1e400,"method":"m"}',
+        b'{"jsonrpc":"2.0",\x0c"id":1,"method":"m","params":{}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":\x0b{}}',
         b"\xff", b'{"a":' + b"[" * 100_000, b"\xef\xbb\xbf{}",
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 from duet_rpc import __version__
 from duet_rpc.protocol.framing import FRAMINGS, Framing
 from duet_rpc.protocol.repeat import Repeat
+from duet_rpc.server.daemon import OFTEN
 from tests.support import SOURCE, daemon, frame
 
 VERSION = json.dumps({"version": __version__}, separators=(",", ":")).encode()
@@ -85,6 +86,7 @@ def test_what_is_not_one_plain_frame_is_not_learned(piece: bytes) -> None:
 
 
 ASKED = [
+    *(body(id) for id in range(10, 10 + 2 * OFTEN)),
     *(body(id) for id in (1, 2, 3, 9, 10, 11, 99, 100, "02", "1.0", "1e2", "-1", '"12"', 101, 7)),
     *(body(id, '"method":"initialize"') for id in (1, 2)),
     *(body(id, '"method":"version","params":{}') for id in (1, 2, 3)),
@@ -103,13 +105,13 @@ def test_asked_one_by_one_or_all_at_once_the_answers_are_the_same() -> None:
     with daemon([*SOURCE, "rpc", "--log-level", "error"]) as client:
         one_by_one = [client.exchange(frame(each), 1)[0] for each in ASKED]
     assert one_by_one == at_once
-    assert [reply["id"] for reply in one_by_one[:8]] == [1, 2, 3, 9, 10, 11, 99, 100]
+    assert [reply["id"] for reply in one_by_one[: 2 * OFTEN]] == [*range(10, 10 + 2 * OFTEN)]
 
 
 def test_in_the_middle_of_something_else_it_is_not_taken_for_a_frame() -> None:
     good = frame(body(12))
     with daemon() as client:
-        for _ in range(2):
+        for _ in range(OFTEN + 2):
             client.exchange(good, 1)
         # As the body of another frame, whose head comes first.
         client.send(b"Content-Length: %d\r\n\r\n" % (len(good) + 2))
@@ -125,11 +127,11 @@ def test_in_the_middle_of_something_else_it_is_not_taken_for_a_frame() -> None:
 
 def test_each_one_is_in_the_log_at_debug() -> None:
     with daemon() as client:
-        for id in (1, 2, 3):
+        for id in range(10, 12 + OFTEN):
             client.exchange(frame(body(id)), 1)
         client.call("setLogLevel", {"level": "debug"}, id=4)
-        for id in (5, 6, 7):
+        for id in (50, 60, 70):
             client.exchange(frame(body(id)), 1)
         _, _, log = client.finish()
     served = [line.split("id=")[1].split()[0] for line in log.splitlines() if "served" in line]
-    assert served == ["4", "5", "6", "7"]
+    assert served == ["4", "50", "60", "70"]

@@ -55,6 +55,9 @@ if TYPE_CHECKING:
             """Return the result as JSON, or what to say instead."""
 
 
+# What a client has asked so often in a row is worth knowing by heart.
+OFTEN = 16
+
 FLUSH_AT = 64 * 1024
 LARGE = 1024 * 1024
 
@@ -137,6 +140,8 @@ class Daemon:
         self._batch: Batch | None = None  # the one being served,
         self._answers: list[bytes] | None = None  # and the answers to it
         self._repeat = Repeat()
+        self._asked = ""  # the method that was called last and always has the same result,
+        self._times = 0  # and how often in a row
         self.piece: bytes | None = None  # the last one of input
         self._replies: list[bytes] = []
         self._waiting = 0  # bytes in _replies
@@ -334,10 +339,13 @@ class Daemon:
 
     # What a face calls.
 
-    def repeats(self, method: str, result: bytes) -> None:
+    def repeats(self, piece: bytes, method: str, result: bytes) -> None:
         """Take note that a call of this method without params always has this result."""
-        if self.piece is not None:
-            piece, self.piece = self.piece, None
+        self.piece = None
+        if method != self._asked:
+            self._asked, self._times = method, 0
+        self._times += 1
+        if self._times >= OFTEN:
             self._repeat.learn(piece, method, result, self.reader.framing)
 
     def run_method(

@@ -35,8 +35,9 @@ class RpcFace:
         # A fixed result goes straight into its reply: a sixth off each of a burst.
         if not request.params and request.method in self._fixed:
             result = self._fixed[request.method]
-            if self._daemon.piece is not None:
-                self._daemon.repeats(request.method, result)
+            piece = self._daemon.piece
+            if piece is not None:
+                self._daemon.repeats(piece, request.method, result)
             return result
         method = dispatch.find(self.registry, request)
         if isinstance(method, Failure):

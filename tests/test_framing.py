@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from duet_rpc.protocol.errors import Fault
 from duet_rpc.protocol.framing import ContentLengthDecoder, encode_content_length
 from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX
-from tests.hostile import AT_END, GOOD, ROWS, VERSION, Row, check, decode, pieces_of
+from tests.hostile import (
+    AT_END,
+    BAD_LENGTHS,
+    GOOD,
+    ROWS,
+    VERSION,
+    Row,
+    check,
+    decode,
+    length,
+    pieces_of,
+)
 from tests.support import frame
 
 SMALL = [row for row in ROWS if len(row.data) < 20_000]
@@ -196,3 +207,39 @@ def test_between_frames_nothing_is_pending() -> None:
     assert isinstance(decoder.next(), bytes)
     assert decoder.next() is None
     assert not decoder.partial
+
+
+def test_an_empty_body_is_a_frame_and_takes_nothing_of_what_follows() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 0\r\n\r\n" + GOOD)
+    assert decoder.next() == b""
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("size", [1, 43, 100_000])
+def test_it_is_clean_where_the_next_byte_begins_a_frame_and_only_there(size: int) -> None:
+    decoder = ContentLengthDecoder()
+    assert decoder.clean
+    for _ in range(2):
+        data = frame(b" " * size)
+        decoder.feed(data[:-1])
+        assert decoder.next() is None
+        assert not decoder.clean
+        decoder.feed(data[-1:])
+        assert not decoder.clean
+        assert decoder.next() == b" " * size
+        assert decoder.next() is None
+        assert decoder.clean
+    decoder.feed(b"garbage\n")
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    assert not decoder.clean
+
+
+@pytest.mark.parametrize("value", BAD_LENGTHS.values(), ids=list(BAD_LENGTHS))
+def test_a_length_that_is_no_number_is_never_taken_for_one(value: str) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(length(value))
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fault.detail == "Content-Length is not a number"

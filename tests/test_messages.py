@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import sys
 import time
 
 import pytest
@@ -109,6 +110,12 @@ def test_of_two_ids_the_last_counts_broken_or_not() -> None:
 )
 def test_what_only_looks_like_an_id_is_none(text: str) -> None:
     assert read_id(text.encode()) is None
+
+
+def test_the_id_behind_a_string_with_an_escape_is_read() -> None:
+    for value in ('"\\n,x"', '"x\\n,x"', '"\\q,x"', '"\\",\\"id\\":8,"'):
+        text = f'{{"a":{value},"id":7,"b":'
+        assert read_id(text.encode()) == "7", value
 
 
 def test_an_escaped_key_is_the_same_key() -> None:
@@ -330,6 +337,16 @@ def test_a_large_body_is_read_like_a_small_one(text: str) -> None:
 def test_msgspec_is_what_reads_a_large_body() -> None:
     assert messages._find_accelerator()(b'{"a":[1]}') == {"a": [1]}
     assert messages._find_accelerator()(b"[") is None
+
+
+def test_without_msgspec_a_large_body_is_read_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    monkeypatch.setattr(messages, "_decode", None)
+    message = parse(envelope("7", '"method":"m","params":["' + "x" * messages.LARGE + '"]'))
+    assert isinstance(message, Request)
+    assert (message.method, message.id) == ("m", "7")
 
 
 @pytest.mark.parametrize("tail", ["\xff", "\xed\xa0\x80", "\xc0\x80"])

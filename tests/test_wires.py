@@ -218,6 +218,22 @@ def test_an_oversized_frame_that_ends_at_once_is_a_fault_all_the_same(framing: s
 
 
 @pytest.mark.parametrize(
+    "text", [b"\tat line 1\n", b" x\n", b"warning: x\n", b"\xff\xff\xff\xff\n"]
+)
+def test_text_of_a_server_is_no_length(text: bytes) -> None:
+    decoder = LengthPrefixedDecoder(from_server=True)
+    decoder.feed(text + prefixed(VERSION))
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() == VERSION.encode()
+    # A client's is one, and skipped by count.
+    decoder = LengthPrefixedDecoder()
+    decoder.feed(text + prefixed(VERSION))
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    assert decoder.partial
+
+
+@pytest.mark.parametrize(
     ("first", "framing"),
     [
         (b"\x00\x00\x00\x2f", "length-prefixed"),

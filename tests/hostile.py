@@ -91,6 +91,11 @@ ROWS = [
         [Answer(7)],
     ),
     # A length that is off.
+    Row(
+        "a length that swallows whole frames",
+        length(str(30 * len(frame(VERSION))), "") + 30 * frame(VERSION),
+        [PARSE, *[Answer(7)] * 30],
+    ),
     Row("too long by 1", cut(1), [Error(-32700, 7)]),
     Row("too long by 10", cut(10), [Error(-32700, 7)]),
     Row("too long by 20", cut(20), [Error(-32700, 7)]),
@@ -167,6 +172,11 @@ ROWS = [
     Row(
         "another media type and a length that swallows the next header",
         b"Content-Length: 43\r\nContent-Type: text/plain\r\n\r\n",
+        [Error(-32600, None, "unsupported-content-type")],
+    ),
+    Row(
+        "another media type round nothing",
+        b"Content-Type: a/b\r\nContent-Length: 0\r\n\r\n",
         [Error(-32600, None, "unsupported-content-type")],
     ),
     Row(

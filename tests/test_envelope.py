@@ -230,6 +230,12 @@ def test_a_hostile_input_costs_its_faults_and_not_the_next_frame(row: Row) -> No
             check(expected, replies_to(pieces_of(row.data + GOOD, size)))
 
 
+def test_all_rows_in_a_row_are_answered() -> None:
+    rows = [Row(row.name, b"", [*row.expected, Answer("good")]) for row in ROWS]
+    data = b"".join(row.data + GOOD for row in ROWS)
+    check(rows, replies_to(pieces_of(data, 64 * 1024)))
+
+
 @pytest.mark.parametrize("row", AT_END, ids=lambda row: row.name)
 def test_the_end_of_input_is_one_fault_at_most(row: Row) -> None:
     for size in (1, 1 << 30):

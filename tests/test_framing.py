@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duet_rpc.protocol.errors import Fault
-from duet_rpc.protocol.framing import ContentLengthDecoder, encode_content_length
+from duet_rpc.protocol.framing import PEEK, ContentLengthDecoder, encode_content_length
 from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX
 from tests.hostile import (
     AT_END,
@@ -243,3 +243,21 @@ def test_a_length_that_is_no_number_is_never_taken_for_one(value: str) -> None:
     fault = decoder.next()
     assert isinstance(fault, Fault)
     assert fault.detail == "Content-Length is not a number"
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_the_head_of_an_oversized_answer_is_waited_for_after_a_broken_frame_too(size: int) -> None:
+    decoder = ContentLengthDecoder(from_server=True)
+    decoder.feed(frame(b"{" * 500) + frame(b" " * size))
+    assert decoder.next() == b"{" * 500
+    decoder.reject()
+    assert decoder.next() == b" " * size
+    assert decoder.next() is None
+    assert decoder.clean
+    decoder.feed(b"Content-Length: 99999999\r\n\r\n")
+    assert decoder.next() is None
+    head = b'{"jsonrpc":"2.0","id":7,'.ljust(PEEK)
+    decoder.feed(head)
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert (fault.reason, fault.body) == ("oversize", head)

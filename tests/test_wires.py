@@ -248,6 +248,25 @@ def test_the_first_byte_tells_the_framing(first: bytes, framing: str) -> None:
     assert guess_framing(first) is FRAMINGS[framing]
 
 
+def test_what_others_take_for_the_end_of_a_line_is_escaped() -> None:
+    assert FRAMINGS["lines"].encode('"a\u2028b\u2029c"'.encode()) == b'"a\\u2028b\\u2029c"\n'
+
+
+@pytest.mark.parametrize("framing", WRITE)
+def test_it_is_clean_where_the_next_byte_begins_a_frame_and_only_there(framing: str) -> None:
+    decoder, data = FRAMINGS[framing].decoder(), WRITE[framing](VERSION)
+    states = [decoder.clean]
+    for piece in (data[:1], data[1:]):
+        decoder.feed(piece)
+        states.append(decoder.clean)
+    assert states == [True, False, False]
+    assert decoder.next() == VERSION.encode()
+    assert decoder.clean
+    # A payload that is no JSON may have had a wrong length; a line is a line.
+    decoder.reject()
+    assert decoder.clean == (framing == "lines")
+
+
 # The real process.
 
 

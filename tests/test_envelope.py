@@ -256,7 +256,7 @@ def test_a_server_may_name_another_content_type_and_a_client_may_not() -> None:
         assert isinstance(message, Envelope if from_server else Failure)
 
 
-@pytest.mark.parametrize("off", [-1, 1, 10])
+@pytest.mark.parametrize("off", [-1, 1, 10, 40])
 def test_a_length_that_is_off_is_seen_in_a_piece_that_looks_like_one_frame(off: int) -> None:
     reader = EnvelopeReader(CONTENT_LENGTH, from_server=True)
     assert reader.take(b"Content-Length: %d\r\n\r\n" % (len(ANSWER) + off) + ANSWER) is None

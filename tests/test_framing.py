@@ -261,3 +261,22 @@ def test_the_head_of_an_oversized_answer_is_waited_for_after_a_broken_frame_too(
     fault = decoder.next()
     assert isinstance(fault, Fault)
     assert (fault.reason, fault.body) == ("oversize", head)
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        (b"Content-Le", "input ended inside a header"),
+        (b"Content-Length: 43\r\n", "input ended inside a header"),
+        (b"Content-Length: 43\r\n\r\n{", "input ended before the announced length"),
+    ],
+)
+def test_where_the_input_ended_is_said(data: bytes, detail: str) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(data)
+    assert decoder.next() is None
+    decoder.finish()
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fault.detail == detail
+    assert decoder.next() is None

@@ -104,6 +104,8 @@ AT_END = {
         Row("a frame swallowed",
             b"\x00\x00\x0f\xff" + VERSION.encode() + b"\n" + prefixed(GOOD_BODY),
             [Error(-32700, 7), Answer("good")]),
+        Row("a frame swallowed, right behind the length",
+            b"\x00\x00\x0f\xff" + prefixed(GOOD_BODY), [PARSE, Answer("good")]),
         Row("in an oversized payload", b"\x7f\xff\xff\xff{", [OVERSIZE]),
     ],
     "lines": [
@@ -246,6 +248,14 @@ def test_text_of_a_server_is_no_length(text: bytes) -> None:
 )
 def test_the_first_byte_tells_the_framing(first: bytes, framing: str) -> None:
     assert guess_framing(first) is FRAMINGS[framing]
+
+
+def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all() -> None:
+    decoder = LengthPrefixedDecoder()
+    decoder.feed(b"\x00\x00\x0f\xff" + prefixed(VERSION))
+    assert decoder.next() is None
+    decoder.expire()
+    assert decoder.next() == VERSION.encode()
 
 
 def test_what_others_take_for_the_end_of_a_line_is_escaped() -> None:

@@ -276,5 +276,7 @@ def test_between_messages_nothing_is_pending(framing: Framing) -> None:
                 message = reader.next()
         assert not reader.partial
     assert reader.take(data[:30]) is None
+    states = [reader.partial]
     assert reader.next() is None
-    assert reader.partial
+    states.append(reader.partial)
+    assert states == [True, True]

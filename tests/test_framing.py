@@ -200,6 +200,16 @@ def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all() -> None
     assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
 
 
+def test_frames_swallowed_behind_a_long_header_are_served_after_all() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"X-Pad: " + b"a" * 2000)
+    assert decoder.next() is None
+    decoder.feed(b"\r\nContent-Length: %d\r\n\r\n" % (2 * len(GOOD)) + 2 * GOOD)
+    assert decoder.next() == 2 * GOOD
+    decoder.reject()
+    assert [decoder.next() for _ in range(3)] == [*[GOOD.partition(b"\r\n\r\n")[2]] * 2, None]
+
+
 def test_between_frames_nothing_is_pending() -> None:
     decoder = ContentLengthDecoder()
     assert not decoder.partial
@@ -230,6 +240,7 @@ def test_it_is_clean_where_the_next_byte_begins_a_frame_and_only_there(size: int
         assert decoder.next() == b" " * size
         assert decoder.next() is None
         assert decoder.clean
+        assert len(decoder._buffer) < 100_000, "a large frame is kept for nothing"
     decoder.feed(b"garbage\n")
     assert isinstance(decoder.next(), Fault)
     assert decoder.next() is None

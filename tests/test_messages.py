@@ -124,7 +124,7 @@ def test_what_only_looks_like_an_id_is_none(text: str) -> None:
 
 
 def test_the_id_behind_a_string_with_an_escape_is_read() -> None:
-    for value in ('"\\n,x"', '"x\\n,x"', '"\\q,x"', '"\\",\\"id\\":8,"'):
+    for value in ('"\\n,x"', '"x\\n,x"', '"\\q,x"', '"\\q"', '"\\q\\",x"', '"\\",\\"id\\":8,"'):
         text = f'{{"a":{value},"id":7,"b":'
         assert read_id(text.encode()) == "7", value
 

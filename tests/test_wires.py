@@ -258,6 +258,18 @@ def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all() -> None
     assert decoder.next() == VERSION.encode()
 
 
+def test_an_oversized_payload_has_ended_when_its_newline_has_come() -> None:
+    decoder = LengthPrefixedDecoder()
+    data = prefixed(b"x" * (BODY_MAX + 1))
+    decoder.feed(data[:-1])
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    states = [(decoder.partial, decoder.clean)]
+    decoder.feed(data[-1:])
+    states.append((decoder.partial, decoder.clean))
+    assert states == [(True, False), (False, True)]
+
+
 def test_what_others_take_for_the_end_of_a_line_is_escaped() -> None:
     assert FRAMINGS["lines"].encode('"a\u2028b\u2029c"'.encode()) == b'"a\\u2028b\\u2029c"\n'
 

@@ -184,6 +184,13 @@ ROWS = [
         frame("{", "Content-Type: a/b\r\nContent-Length: {}\r\n\r\n"),
         [Error(-32600, None, "unsupported-content-type")],
     ),
+    Row(
+        "another media type and a length that swallows the next header, in a broken frame",
+        frame(
+            f"Content-Length: 80\r\nContent-Type: a/b\r\n\r\n{VERSION}".encode() + frame(VERSION)
+        ),
+        [PARSE, Error(-32600, 7, "unsupported-content-type"), Answer(7)],
+    ),
     # What is not JSON.
     Row("NaN", frame('{"jsonrpc":"2.0","id":7,"method":"x","params":[NaN]}'), [Error(-32700, 7)]),
     Row("Infinity behind", frame('{"params":[-Infinity],"id":7}'), [Error(-32700, 7)]),
@@ -248,6 +255,11 @@ ROWS = [
     Row("an error response", frame('{"jsonrpc":"2.0","id":null,"error":{"code":1}}'), []),
     Row("a response with an absurd id", frame('{"jsonrpc":"2.0","id":{},"result":1}'), []),
     # What is unusual and good.
+    Row(
+        "a request with a result",
+        frame('{"jsonrpc":"2.0","id":"x","method":"version","result":1}'),
+        [Answer("x")],
+    ),
     Row("lines that end in LF", f"Content-Length: 43\n\n{VERSION}".encode(), [Answer(7)]),
     Row("odd case and spaces", f"cOnTeNt-LENGTH:\t 43 \r\n\r\n{VERSION}".encode(), [Answer(7)]),
     Row("no space", f"Content-Length:43\r\n\r\n{VERSION}".encode(), [Answer(7)]),

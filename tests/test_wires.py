@@ -91,6 +91,7 @@ LINES_ROWS = [
     Row("cut in half by a newline", line(VERSION[:20] + "\n" + VERSION[20:]), [PARSE, PARSE]),
     Row("oversize", line(b"x" * (BODY_MAX + 1)), [OVERSIZE]),
     Row("oversize of 64 MB", line(b"x" * 64 * MIB), [OVERSIZE]),
+    Row("oversize, its end in a later piece", line(b"x" * (BODY_MAX + 70_000)), [OVERSIZE]),
     Row("the largest", line(b" " * (BODY_MAX - 43) + VERSION.encode()), [Answer(7)]),
     Row("the largest, with CRLF", b" " * (BODY_MAX - 43) + VERSION.encode() + b"\r\n", [Answer(7)]),
 ]

@@ -91,6 +91,11 @@ ROWS = [
         [Answer(7)],
     ),
     # A length that is off.
+    Row(
+        "a length that swallows whole frames",
+        length(str(30 * len(frame(VERSION))), "") + 30 * frame(VERSION),
+        [PARSE, *[Answer(7)] * 30],
+    ),
     Row("too long by 1", cut(1), [Error(-32700, 7)]),
     Row("too long by 10", cut(10), [Error(-32700, 7)]),
     Row("too long by 20", cut(20), [Error(-32700, 7)]),
@@ -106,9 +111,11 @@ ROWS = [
     Row("garbage that looks like a header's name", b"abc", [PARSE]),
     Row("garbage that is a header", b"X-Ignored: yes\r\n", []),
     Row("garbage after a frame", frame(VERSION) + b"}}}\n\n\n", [Answer(7), PARSE]),
+    Row("garbage after a frame that is no request", frame("{}") + b"}}}\n", [Error(-32600), PARSE]),
     Row("unframed JSON", VERSION.encode() + b"\n", [PARSE]),
     Row("half a header", b"Content-Length: 4", [PARSE]),
     Row("an HTTP request", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", [PARSE]),
+    Row("a header without a name", b": 5\r\n", [PARSE]),
     Row("empty lines", b"\r\n\n\r\n\n", []),
     Row("9 KiB of garbage without a line's end", b"\x01" * 9000, [HEADER]),
     Row("garbage that ends at the limit", b"\x01" * 8180, [HEADER]),
@@ -168,9 +175,21 @@ ROWS = [
         [Error(-32600, None, "unsupported-content-type")],
     ),
     Row(
+        "another media type round nothing",
+        b"Content-Type: a/b\r\nContent-Length: 0\r\n\r\n",
+        [Error(-32600, None, "unsupported-content-type")],
+    ),
+    Row(
         "another media type round no JSON",
         frame("{", "Content-Type: a/b\r\nContent-Length: {}\r\n\r\n"),
         [Error(-32600, None, "unsupported-content-type")],
+    ),
+    Row(
+        "another media type and a length that swallows the next header, in a broken frame",
+        frame(
+            f"Content-Length: 80\r\nContent-Type: a/b\r\n\r\n{VERSION}".encode() + frame(VERSION)
+        ),
+        [PARSE, Error(-32600, 7, "unsupported-content-type"), Answer(7)],
     ),
     # What is not JSON.
     Row("NaN", frame('{"jsonrpc":"2.0","id":7,"method":"x","params":[NaN]}'), [Error(-32700, 7)]),
@@ -236,6 +255,11 @@ ROWS = [
     Row("an error response", frame('{"jsonrpc":"2.0","id":null,"error":{"code":1}}'), []),
     Row("a response with an absurd id", frame('{"jsonrpc":"2.0","id":{},"result":1}'), []),
     # What is unusual and good.
+    Row(
+        "a request with a result",
+        frame('{"jsonrpc":"2.0","id":"x","method":"version","result":1}'),
+        [Answer("x")],
+    ),
     Row("lines that end in LF", f"Content-Length: 43\n\n{VERSION}".encode(), [Answer(7)]),
     Row("odd case and spaces", f"cOnTeNt-LENGTH:\t 43 \r\n\r\n{VERSION}".encode(), [Answer(7)]),
     Row("no space", f"Content-Length:43\r\n\r\n{VERSION}".encode(), [Answer(7)]),
@@ -249,6 +273,7 @@ ROWS = [
     Row("charset", typed("application/vscode-jsonrpc; charset=utf-8"), [Answer(7)]),
     Row("old charset", typed("application/vscode-jsonrpc;charset=utf8"), [Answer(7)]),
     Row("loud charset", typed('application/vscode-jsonrpc; a=b ;CHARSET="UTF-8"; c'), [Answer(7)]),
+    Row("spaces", typed('application/vscode-jsonrpc ; charset = "utf-8" ; a = b'), [Answer(7)]),
     Row("space round JSON", frame(f" \t\r\n{VERSION}\n"), [Answer(7)]),
     Row(
         "a header at the limit",

@@ -25,7 +25,16 @@ from duet_rpc.protocol.envelope import (
     without,
 )
 from duet_rpc.protocol.framing import CONTENT_LENGTH, LENGTH_PREFIXED, LINES, Framing
-from duet_rpc.protocol.messages import Failure, Request, Response, parse
+from duet_rpc.protocol.messages import (
+    Failure,
+    Request,
+    Response,
+    encode_failure,
+    encode_success,
+    parse,
+)
+from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check, pieces_of
+from tests.support import frame, load
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -111,6 +120,7 @@ def test_it_never_raises(body: bytes) -> None:
         b'{"jsonrpc":"2.0",\x0c"id":1,"method":"m","params":{}}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":\x0b{}}',
         b"\xff", b'{"a":' + b"[" * 100_000, b"\xef\xbb\xbf{}",
+        b'{"jsonrpc":"2.0","method":"m"}x', b'{"jsonrpc":"2.0","method":"m"} \r\n',
     ],
 )  # fmt: skip
 def test_known_hard_ones(body: bytes) -> None:
@@ -137,6 +147,7 @@ def test_members_are_replaced_taken_out_and_split() -> None:
     assert list(split_array(member(member(text, "a") or "", "c") or "")) == ["1.0", "2"]
     assert list(split_array("[ ]")) == []
     assert without(text, "a") == '{"d":"\\u0061"}'
+    assert without('{"a":1.0,"b":2, "c":3}', "b") == '{"a":1.0,"c":3}'
     assert id_in(text, "d") == '"a"'
     assert json.loads(one_line('{"a":\r\n"\\n"}')) == {"a": "\n"}
     assert "\n" not in one_line("[\n1\n]")
@@ -187,3 +198,87 @@ def read(framing: Framing, pieces: list[bytes]) -> list[object]:
                 found.append((message.method, message.id, message.params))
             message = reader.next() if reader.more else None
     return found
+
+
+# What is wrong is answered as the daemon answers it.
+
+
+def replies_to(pieces: list[bytes], end: bool = False) -> list[dict[str, object]]:
+    """Read as the gateway reads its client; return what it would reply."""
+    reader, replies = EnvelopeReader(CONTENT_LENGTH), list[dict[str, object]]()
+
+    def reply(message: Envelope | Failure | None) -> None:
+        while message is not None:
+            if isinstance(message, Failure):
+                replies.append(load(encode_failure(message)))
+            elif message.method is not None and message.id is not None:
+                replies.append(load(encode_success(message.id, b"0")))
+            message = reader.next() if reader.more else None
+
+    for piece in pieces:
+        reply(reader.take(piece) or reader.next())
+    if end:
+        reader.finish()
+        reply(reader.next())
+    return replies
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_hostile_input_costs_its_faults_and_not_the_next_frame(row: Row) -> None:
+    expected = [Row(row.name, b"", [*row.expected, Answer("good")])]
+    for size in (7, len(row.data) or 1, 1 << 30):
+        if size > 7 or len(row.data) < 20_000:
+            check(expected, replies_to([*pieces_of(row.data, size), GOOD]))
+            check(expected, replies_to(pieces_of(row.data + GOOD, size)))
+
+
+def test_all_rows_in_a_row_are_answered() -> None:
+    rows = [Row(row.name, b"", [*row.expected, Answer("good")]) for row in ROWS]
+    data = b"".join(row.data + GOOD for row in ROWS)
+    check(rows, replies_to(pieces_of(data, 64 * 1024)))
+
+
+@pytest.mark.parametrize("row", AT_END, ids=lambda row: row.name)
+def test_the_end_of_input_is_one_fault_at_most(row: Row) -> None:
+    for size in (1, 1 << 30):
+        check([row], replies_to(pieces_of(row.data, size), end=True))
+
+
+ANSWER = b'{"jsonrpc":"2.0","id":1,"result":[]}'
+
+
+def test_a_server_may_name_another_content_type_and_a_client_may_not() -> None:
+    data = frame(ANSWER, "Content-Type: text/plain\r\nContent-Length: {}\r\n\r\n")
+    for from_server in (True, False):
+        reader = EnvelopeReader(CONTENT_LENGTH, from_server)
+        assert reader.take(data) is None
+        message = reader.next()
+        assert message is not None
+        assert message.id == "1"
+        assert isinstance(message, Envelope if from_server else Failure)
+
+
+@pytest.mark.parametrize("off", [-1, 1, 10, 40])
+def test_a_length_that_is_off_is_seen_in_a_piece_that_looks_like_one_frame(off: int) -> None:
+    reader = EnvelopeReader(CONTENT_LENGTH, from_server=True)
+    assert reader.take(b"Content-Length: %d\r\n\r\n" % (len(ANSWER) + off) + ANSWER) is None
+    message = reader.next()
+    assert isinstance(message, Failure) if off < 0 else message is None
+    assert reader.partial == (off > 0)
+
+
+@pytest.mark.parametrize("framing", [CONTENT_LENGTH, LENGTH_PREFIXED, LINES])
+def test_between_messages_nothing_is_pending(framing: Framing) -> None:
+    reader = EnvelopeReader(framing)
+    data = framing.encode(ANSWER)
+    for pieces in ([data], [data[:30], data[30:]], [framing.encode(b"{"), data]):
+        for piece in pieces:
+            message = reader.take(piece) or reader.next()
+            while message is not None:
+                message = reader.next()
+        assert not reader.partial
+    assert reader.take(data[:30]) is None
+    states = [reader.partial]
+    assert reader.next() is None
+    states.append(reader.partial)
+    assert states == [True, True]

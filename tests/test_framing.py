@@ -10,9 +10,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duet_rpc.protocol.errors import Fault
-from duet_rpc.protocol.framing import ContentLengthDecoder, encode_content_length
+from duet_rpc.protocol.framing import PEEK, ContentLengthDecoder, encode_content_length
 from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX
-from tests.hostile import AT_END, GOOD, ROWS, VERSION, Row, check, decode, pieces_of
+from tests.hostile import (
+    AT_END,
+    BAD_LENGTHS,
+    GOOD,
+    ROWS,
+    VERSION,
+    Row,
+    check,
+    decode,
+    length,
+    pieces_of,
+)
 from tests.support import frame
 
 SMALL = [row for row in ROWS if len(row.data) < 20_000]
@@ -189,6 +200,16 @@ def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all() -> None
     assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
 
 
+def test_frames_swallowed_behind_a_long_header_are_served_after_all() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"X-Pad: " + b"a" * 2000)
+    assert decoder.next() is None
+    decoder.feed(b"\r\nContent-Length: %d\r\n\r\n" % (2 * len(GOOD)) + 2 * GOOD)
+    assert decoder.next() == 2 * GOOD
+    decoder.reject()
+    assert [decoder.next() for _ in range(3)] == [*[GOOD.partition(b"\r\n\r\n")[2]] * 2, None]
+
+
 def test_between_frames_nothing_is_pending() -> None:
     decoder = ContentLengthDecoder()
     assert not decoder.partial
@@ -196,3 +217,77 @@ def test_between_frames_nothing_is_pending() -> None:
     assert isinstance(decoder.next(), bytes)
     assert decoder.next() is None
     assert not decoder.partial
+
+
+def test_an_empty_body_is_a_frame_and_takes_nothing_of_what_follows() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 0\r\n\r\n" + GOOD)
+    assert decoder.next() == b""
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("size", [1, 43, 100_000])
+def test_it_is_clean_where_the_next_byte_begins_a_frame_and_only_there(size: int) -> None:
+    decoder = ContentLengthDecoder()
+    assert decoder.clean
+    for _ in range(2):
+        data = frame(b" " * size)
+        decoder.feed(data[:-1])
+        assert decoder.next() is None
+        assert not decoder.clean
+        decoder.feed(data[-1:])
+        assert not decoder.clean
+        assert decoder.next() == b" " * size
+        assert decoder.next() is None
+        assert decoder.clean
+        assert len(decoder._buffer) < 100_000, "a large frame is kept for nothing"
+    decoder.feed(b"garbage\n")
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    assert not decoder.clean
+
+
+@pytest.mark.parametrize("value", BAD_LENGTHS.values(), ids=list(BAD_LENGTHS))
+def test_a_length_that_is_no_number_is_never_taken_for_one(value: str) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(length(value))
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fault.detail == "Content-Length is not a number"
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_the_head_of_an_oversized_answer_is_waited_for_after_a_broken_frame_too(size: int) -> None:
+    decoder = ContentLengthDecoder(from_server=True)
+    decoder.feed(frame(b"{" * 500) + frame(b" " * size))
+    assert decoder.next() == b"{" * 500
+    decoder.reject()
+    assert decoder.next() == b" " * size
+    assert decoder.next() is None
+    assert decoder.clean
+    decoder.feed(b"Content-Length: 99999999\r\n\r\n")
+    assert decoder.next() is None
+    head = b'{"jsonrpc":"2.0","id":7,'.ljust(PEEK)
+    decoder.feed(head)
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert (fault.reason, fault.body) == ("oversize", head)
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        (b"Content-Le", "input ended inside a header"),
+        (b"Content-Length: 43\r\n", "input ended inside a header"),
+        (b"Content-Length: 43\r\n\r\n{", "input ended before the announced length"),
+    ],
+)
+def test_where_the_input_ended_is_said(data: bytes, detail: str) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(data)
+    assert decoder.next() is None
+    decoder.finish()
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fault.detail == detail
+    assert decoder.next() is None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -19,8 +22,10 @@ from duet_rpc.protocol.messages import (
     encode_success,
     parse,
     read_id,
+    same_id,
     to_json,
 )
+from tests.support import TOP
 
 IDS = [
     "1",
@@ -89,6 +94,13 @@ def test_of_two_ids_the_last_counts_broken_or_not() -> None:
     assert read_id(b'{"id":1,"id":[],') is None
 
 
+@pytest.mark.parametrize("id", ["1", "2", "1.0", '"1"', '"2"', "null"])
+def test_ids_are_the_same_in_type_and_value_or_not_at_all(id: str) -> None:
+    for other in ("1", "2", "1.0", '"1"', '"2"', "null"):
+        assert same_id(id, json.loads(other)) == (id == other)
+    assert not same_id(None, None)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -109,6 +121,12 @@ def test_of_two_ids_the_last_counts_broken_or_not() -> None:
 )
 def test_what_only_looks_like_an_id_is_none(text: str) -> None:
     assert read_id(text.encode()) is None
+
+
+def test_the_id_behind_a_string_with_an_escape_is_read() -> None:
+    for value in ('"\\n,x"', '"x\\n,x"', '"\\q,x"', '"\\q"', '"\\q\\",x"', '"\\",\\"id\\":8,"'):
+        text = f'{{"a":{value},"id":7,"b":'
+        assert read_id(text.encode()) == "7", value
 
 
 def test_an_escaped_key_is_the_same_key() -> None:
@@ -205,6 +223,26 @@ def test_the_longest_integer_is_taken() -> None:
     message = parse(envelope("1", '"method":"m","params":[' + "9" * 4300 + "]"))
     assert isinstance(message, Request)
     assert message.params == [10**4300 - 1]
+
+
+@pytest.mark.parametrize("limit", ["0", "640", "5000"])
+def test_it_is_the_longest_whatever_the_interpreter_says(limit: str) -> None:
+    script = """if True:
+        from duet_rpc.protocol.messages import parse
+        for digits in (600, 4300, 4301):
+            print(parse(b'{"id":1,"params":[%b]}' % (b"9" * digits)).message)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONINTMAXSTRDIGITS": limit},
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    taken, refused = 'Invalid Request: jsonrpc must be "2.0"', "Parse error: integer too long"
+    longest = refused if limit == "640" and hasattr(sys, "set_int_max_str_digits") else taken
+    assert done.stdout.splitlines() == [taken, longest, refused]
 
 
 def test_a_number_too_large_for_a_float_is_json_all_the_same() -> None:
@@ -330,6 +368,16 @@ def test_a_large_body_is_read_like_a_small_one(text: str) -> None:
 def test_msgspec_is_what_reads_a_large_body() -> None:
     assert messages._find_accelerator()(b'{"a":[1]}') == {"a": [1]}
     assert messages._find_accelerator()(b"[") is None
+
+
+def test_without_msgspec_a_large_body_is_read_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    monkeypatch.setattr(messages, "_decode", None)
+    message = parse(envelope("7", '"method":"m","params":["' + "x" * messages.LARGE + '"]'))
+    assert isinstance(message, Request)
+    assert (message.method, message.id) == ("m", "7")
 
 
 @pytest.mark.parametrize("tail", ["\xff", "\xed\xa0\x80", "\xc0\x80"])

@@ -91,6 +91,7 @@ LINES_ROWS = [
     Row("cut in half by a newline", line(VERSION[:20] + "\n" + VERSION[20:]), [PARSE, PARSE]),
     Row("oversize", line(b"x" * (BODY_MAX + 1)), [OVERSIZE]),
     Row("oversize of 64 MB", line(b"x" * 64 * MIB), [OVERSIZE]),
+    Row("oversize, its end in a later piece", line(b"x" * (BODY_MAX + 70_000)), [OVERSIZE]),
     Row("the largest", line(b" " * (BODY_MAX - 43) + VERSION.encode()), [Answer(7)]),
     Row("the largest, with CRLF", b" " * (BODY_MAX - 43) + VERSION.encode() + b"\r\n", [Answer(7)]),
 ]
@@ -104,6 +105,8 @@ AT_END = {
         Row("a frame swallowed",
             b"\x00\x00\x0f\xff" + VERSION.encode() + b"\n" + prefixed(GOOD_BODY),
             [Error(-32700, 7), Answer("good")]),
+        Row("a frame swallowed, right behind the length",
+            b"\x00\x00\x0f\xff" + prefixed(GOOD_BODY), [PARSE, Answer("good")]),
         Row("in an oversized payload", b"\x7f\xff\xff\xff{", [OVERSIZE]),
     ],
     "lines": [
@@ -218,6 +221,22 @@ def test_an_oversized_frame_that_ends_at_once_is_a_fault_all_the_same(framing: s
 
 
 @pytest.mark.parametrize(
+    "text", [b"\tat line 1\n", b" x\n", b"warning: x\n", b"\xff\xff\xff\xff\n"]
+)
+def test_text_of_a_server_is_no_length(text: bytes) -> None:
+    decoder = LengthPrefixedDecoder(from_server=True)
+    decoder.feed(text + prefixed(VERSION))
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() == VERSION.encode()
+    # A client's is one, and skipped by count.
+    decoder = LengthPrefixedDecoder()
+    decoder.feed(text + prefixed(VERSION))
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    assert decoder.partial
+
+
+@pytest.mark.parametrize(
     ("first", "framing"),
     [
         (b"\x00\x00\x00\x2f", "length-prefixed"),
@@ -230,6 +249,45 @@ def test_an_oversized_frame_that_ends_at_once_is_a_fault_all_the_same(framing: s
 )
 def test_the_first_byte_tells_the_framing(first: bytes, framing: str) -> None:
     assert guess_framing(first) is FRAMINGS[framing]
+
+
+def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all() -> None:
+    decoder = LengthPrefixedDecoder()
+    decoder.feed(b"\x00\x00\x0f\xff" + prefixed(VERSION))
+    assert decoder.next() is None
+    decoder.expire()
+    assert decoder.next() == VERSION.encode()
+
+
+def test_an_oversized_payload_has_ended_when_its_newline_has_come() -> None:
+    decoder = LengthPrefixedDecoder()
+    data = prefixed(b"x" * (BODY_MAX + 1))
+    decoder.feed(data[:-1])
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    states = [(decoder.partial, decoder.clean)]
+    decoder.feed(data[-1:])
+    states.append((decoder.partial, decoder.clean))
+    assert states == [(True, False), (False, True)]
+
+
+def test_what_others_take_for_the_end_of_a_line_is_escaped() -> None:
+    assert FRAMINGS["lines"].encode('"a\u2028b\u2029c"'.encode()) == b'"a\\u2028b\\u2029c"\n'
+
+
+@pytest.mark.parametrize("framing", WRITE)
+def test_it_is_clean_where_the_next_byte_begins_a_frame_and_only_there(framing: str) -> None:
+    decoder, data = FRAMINGS[framing].decoder(), WRITE[framing](VERSION)
+    states = [decoder.clean]
+    for piece in (data[:1], data[1:]):
+        decoder.feed(piece)
+        states.append(decoder.clean)
+    assert states == [True, False, False]
+    assert decoder.next() == VERSION.encode()
+    assert decoder.clean
+    # A payload that is no JSON may have had a wrong length; a line is a line.
+    decoder.reject()
+    assert decoder.clean == (framing == "lines")
 
 
 # The real process.

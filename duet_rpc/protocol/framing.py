@@ -424,7 +424,7 @@ def refuse_content_type(value: bytes) -> tuple[str, str] | None:
         name, _, charset = parameter.partition(b"=")
         if name.strip().lower() == b"charset":
             charset = charset.strip()
-            if len(charset) > 1 and charset[:1] == charset[-1:] == b'"':
+            if charset[:1] == charset[-1:] == b'"':
                 charset = charset[1:-1]
             if charset.lower() not in CHARSETS:
                 return BAD_CHARSET, "charset must be utf-8"

@@ -185,9 +185,9 @@ def _remember(body: bytes | bytearray, method: str, params: object) -> None:
 
 
 def is_plain(id: bytes, rest: bytes) -> bool:
-    """Return True where an id is a number that counts, and what stands behind it has no other."""
+    """Return True where an id is a number, and what stands behind it has no other."""
     # A second id counts, however it is spelt.
-    return id.isdigit() and id[0] != ZERO and b'"id"' not in rest and b"\\" not in rest
+    return id.isdigit() and b'"id"' not in rest and b"\\" not in rest
 
 
 # Large bodies. The collector would look again and again at a value that only grows: a

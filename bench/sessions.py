@@ -14,6 +14,8 @@ from bench.server import Server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench.programs import Program
 
 TRIPS = 300
@@ -35,13 +37,7 @@ def talk(program: Program) -> dict[str, float | None]:
         first = clock() - start
         at_start = server.memory()
         time.sleep(SETTLE)
-        trips = []
-        with server.one_core():
-            for number in range(TRIPS):
-                data = request(number)
-                before = clock()
-                server.trip(data)
-                trips.append(clock() - before)
+        trip = trips(server, request)
         data = requests(BURST)
         before = clock()
         server.burst(data, BURST)
@@ -50,26 +46,30 @@ def talk(program: Program) -> dict[str, float | None]:
     return {
         "start": first * 1e3,
         "exit": gone * 1e3,
-        "trip": statistics.median(trips) * 1e6,
+        "trip": trip,
         "burst": burst * 1e6,
         "memory": at_start,
     }
 
 
+def trips(server: Server, make: Callable[[int], bytes]) -> float:
+    """Make many small calls on one core; return the median in microseconds."""
+    took = []
+    with server.one_core():
+        for number in range(TRIPS):
+            data = make(number)
+            before = time.perf_counter()
+            server.trip(data)
+            took.append(time.perf_counter() - before)
+    return statistics.median(took) * 1e6
+
+
 def call(program: Program) -> dict[str, float | None]:
     """Start with a method of the user's, that adds two numbers, and call it."""
-    clock = time.perf_counter
     with Server(program, *program.methods) as server:
         server.call(request(method="add", params=ADD))
         time.sleep(SETTLE)
-        trips = []
-        with server.one_core():
-            for number in range(TRIPS):
-                data = request(number, "add", ADD)
-                before = clock()
-                server.trip(data)
-                trips.append(clock() - before)
-    return {"call": statistics.median(trips) * 1e6}
+        return {"call": trips(server, lambda number: request(number, "add", ADD))}
 
 
 def big(program: Program) -> dict[str, float | None]:

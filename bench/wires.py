@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import struct
 import sys
 import time
@@ -20,7 +19,7 @@ from bench.programs import DUET, PYZ, Program, duet
 from bench.requests import FIRST_ID
 from bench.samples import ratio, spread
 from bench.server import Server
-from bench.sessions import SETTLE, TRIPS
+from bench.sessions import SETTLE, trips
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,14 +107,7 @@ class Peer(Server):
     def trips(self, method: str, params: Callable[[int], str]) -> float:
         """Make many small calls; return the median in microseconds."""
         self.ask(0, method, params(0))
-        took = []
-        with self.one_core():
-            for number in range(TRIPS):
-                data = self.frame(number, method, params(number))
-                before = time.perf_counter()
-                self.trip(data)
-                took.append(time.perf_counter() - before)
-        return statistics.median(took) * 1e6
+        return trips(self, lambda number: self.frame(number, method, params(number)))
 
 
 def measure_framings(rounds: int) -> Samples:

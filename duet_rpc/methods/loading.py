@@ -12,6 +12,7 @@ import importlib.util
 import os
 import sys
 import traceback
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Callable, TypedDict
@@ -158,9 +159,12 @@ def load_file(path: str) -> ModuleType:
 
 def load_module(name: str) -> ModuleType:
     """Import a module anew, with all that is below it."""
-    for other in [name] if name in BUNDLED.values() else list(sys.modules):
-        if other == name or other.startswith(f"{name}."):
-            sys.modules.pop(other, None)
+    if name in BUNDLED.values():
+        sys.modules.pop(name, None)
+    else:
+        for other in list(sys.modules):
+            if other == name or other.startswith(f"{name}."):
+                _forget_module(other)
     importlib.invalidate_caches()
     return importlib.import_module(name)
 
@@ -170,8 +174,20 @@ def _forget(folders: set[str]) -> None:
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and os.path.dirname(file) in folders and name != "__main__":
-            del sys.modules[name]
+            _forget_module(name)
     importlib.invalidate_caches()
+
+
+def _forget_module(name: str) -> None:
+    """Let a module be imported anew: from its file, and not from what was compiled of it.
+
+    That would be taken for up to date where the file was saved twice within a second, with
+    its size unchanged.
+    """
+    spec = sys.modules.pop(name).__spec__
+    if spec is not None and spec.cached is not None:
+        with suppress(OSError):
+            os.unlink(spec.cached)
 
 
 def _absolute(source: str) -> str:

@@ -184,10 +184,11 @@ def _forget_module(name: str) -> None:
     That would be taken for up to date where the file was saved twice within a second, with
     its size unchanged.
     """
-    spec = sys.modules.pop(name).__spec__
-    if spec is not None and spec.cached is not None:
+    spec = getattr(sys.modules.pop(name), "__spec__", None)  # anything may stand there
+    cached = getattr(spec, "cached", None)
+    if cached is not None:
         with suppress(OSError):
-            os.unlink(spec.cached)
+            os.unlink(cached)
 
 
 def _absolute(source: str) -> str:

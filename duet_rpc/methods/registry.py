@@ -195,7 +195,7 @@ class Registry:
 
     def find(self, name: str) -> Method | None:
         """Find a method by its name, loading more where it must."""
-        method = self._methods.get(name) or self._hidden.get(name)
+        method = self.get(name)
         if method is None and self.load_waits is not None:
             self.load()
             method = self.get(name)

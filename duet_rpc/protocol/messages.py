@@ -271,18 +271,6 @@ def fail(fault: Fault) -> Failure:
 def _read_envelope(
     value: dict[str, object], body: bytes | bytearray
 ) -> Request | Response | Failure:
-    # The usual request first: a tenth off the whole way from its bytes to the method.
-    id, method, params = value.get("id"), value.get("method"), value.get("params")
-    if (
-        type(id) is int
-        and id  # -0 is not 0
-        and type(method) is str
-        and value.get("jsonrpc") == "2.0"
-        and (params is None or type(params) is dict or type(params) is list)
-    ):
-        if not params:
-            _remember(body, method, params)
-        return Request(method, params, str(id))
     method = value.get("method", value)  # no value holds itself: it stands for "absent"
     is_response = method is value and ("result" in value or "error" in value)
     id = value.get("id", value)
@@ -296,6 +284,7 @@ def _read_envelope(
     if is_response:
         return Response(text)
 
+    params = value.get("params")
     if value.get("jsonrpc") != "2.0":
         detail = 'jsonrpc must be "2.0"'
     elif not isinstance(method, str):
@@ -303,6 +292,8 @@ def _read_envelope(
     elif params is not None and not isinstance(params, (dict, list)):
         detail = "params must be an object or an array"
     else:
+        if not params:
+            _remember(body, method, params)
         return Request(method, params, text)
     return Failure(text or NULL, INVALID_REQUEST, f"{TITLES[INVALID_REQUEST]}: {detail}")
 
@@ -313,6 +304,8 @@ def _write_id(id: object, body: bytes | bytearray) -> str | None:
         return encode_basestring_ascii(id)
     if id is None:
         return NULL
+    if type(id) is int and id:  # -0 is not 0
+        return str(id)
     return read_id(body) if type(id) in (int, float) else None
 
 

@@ -96,8 +96,8 @@ def finish(made: Path, target: Path) -> None:
 def compile_launcher(source: str) -> bytes:
     """Compile it for the Python that builds: one of another version takes the source.
 
-    Python would compile the source twice at every start, an eighth of the time to the
-    first reply.
+    Python would compile the source twice at every start, a tenth of the time to the first
+    reply.
     """
     code = compile(source, "__main__.py", "exec", dont_inherit=True)
     # It is never held against the source. The older format of marshal has no references,

@@ -1,8 +1,8 @@
 """The modules of the daemon's start, in one file.
 
 Finding, checking and reading twenty small files takes longer than running what is in
-them, and so does the way that each takes through `importlib`: a twelfth of the time to the
-first reply. `make` writes them into one file when the archive is unpacked, and `run` is
+them, and so does the way that each takes through `importlib`: a fifteenth of the time to
+the first reply. `make` writes them into one file when the archive is unpacked, and `run` is
 what that file does when it is run. Where it is missing the modules are imported one by one,
 as ever.
 """

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     # The daemon imports this package first thing and must not pay for what it exports.
     if name == "method":
-        from duet_rpc.methods.registry import method
+        from duet_rpc.methods.declare import method
 
         return method
     if name == "Context":

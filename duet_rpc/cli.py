@@ -1,15 +1,14 @@
 """Words on the command line, turned into one call.
 
 Written by hand because `argparse` alone would double the time to the daemon's first
-reply. The tables below are all there is: help and parser read the same ones.
+reply. What Emacs asks for, a server, is here; all else is in `commands`, which the daemon
+does without.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-
-from duet_rpc import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,26 +30,6 @@ COMMANDS = {
     "trust": "let the project's .duet-rpc.toml name code to be run",
     "untrust": "take that back",
     "version": "print the version",
-}
-
-OPTIONS = {
-    "--methods SOURCE": "load methods from a Python file or module; may be given again",
-    "--log-level LEVEL": "debug, info, warn or error",
-    "--framing FRAMING": "rpc: content-length (the default), length-prefixed, lines or auto",
-    "--batch": "rpc: take arrays of requests, as JSON-RPC 2.0 has them",
-    "--gateway": "mcp: with the tools of the configuration's [backends] beside the methods",
-    "--check": "gateway: start each backend, say how it is, and stop",
-    "--no-color": "no colour in what a terminal shows",
-    "--json": "doctor: write for programs",
-    "--yes": "trust: do not ask",
-    "--version": "print the version",
-    "-h, --help": "print this help",
-}
-
-VARIABLES = {
-    "DUET_RPC_LOG": "log to this file instead of stderr",
-    "DUET_RPC_CONFIG": "read this configuration file and no other",
-    "NO_COLOR": "no colour, where not empty",
 }
 
 SWITCHES = {
@@ -165,23 +144,6 @@ def check_framing(name: str) -> str:
     return name
 
 
-def help_text() -> str:
-    """Write the help from the tables."""
-    lines = [
-        "duet-rpc lets you write an Emacs command in Python.",
-        "",
-        USAGE,
-    ]
-    for title, table in (
-        ("commands", COMMANDS),
-        ("options (before or after the command)", OPTIONS),
-        ("environment", VARIABLES),
-    ):
-        lines += ["", f"{title}:"]
-        lines += [f"  {name:<20} {what}" for name, what in table.items()]
-    return "\n".join(lines)
-
-
 def main() -> NoReturn:
     """Run the program."""
     from _signal import SIG_DFL, SIGINT, default_int_handler, getsignal, signal
@@ -211,20 +173,11 @@ def main() -> NoReturn:
 
 def run(words: Words) -> int:
     """Do what the words ask for; a server does not return from here."""
-    command = None if words.help else words.command
-    if words.gateway and command:
-        run_mcp_gateway(words)
-    elif command in ("rpc", "mcp"):
+    if words.command in ("rpc", "mcp") and not words.gateway and not words.help:
         run_server(words)
-    elif command == "gateway" and not words.check:
-        run_gateway(words)
-    elif command in ("call", "console", "doctor", "gateway"):
-        return run_for_people(words)
-    elif command in ("config", "trust", "untrust"):
-        return run_settings(words)
-    else:
-        print(__version__ if command == "version" else help_text())
-    return 0
+    from duet_rpc.commands import run_command
+
+    return run_command(words)
 
 
 def run_server(words: Words) -> None:
@@ -260,38 +213,6 @@ def find_face(command: str | None) -> Callable[[Daemon], Face]:
     return RpcFace
 
 
-def run_gateway(words: Words) -> None:
-    """Serve on stdin and stdout, with other servers behind."""
-    descriptors = take_over()
-
-    from duet_rpc.gateway.serve import serve
-
-    config = load_config()
-    serve(descriptors, open_log(words, config), config.backends.values())
-
-
-def run_mcp_gateway(words: Words) -> None:
-    """Serve the backends' tools and the user's methods as one MCP server."""
-    descriptors = take_over()
-
-    from duet_rpc.client import daemon_command
-    from duet_rpc.config import BackendSettings
-    from duet_rpc.gateway.mcp import McpGateway
-    from duet_rpc.gateway.serve import serve
-    from duet_rpc.gateway.tools import OWN
-    from duet_rpc.methods.sources import any_source
-
-    config = load_config()
-    backends = [each for each in config.backends.values() if each.dialect == "mcp"]
-    if any_source([*words.methods, *config.methods], config.methods_folder):
-        own = BackendSettings(OWN)
-        level = words.log_level or config.log_level or "warn"  # its start is no news
-        own.command = daemon_command(daemon_flags(words, level), "mcp")
-        own.dialect, own.framing = "mcp", "lines"
-        backends.insert(0, own)
-    serve(descriptors, open_log(words, config), backends, kind=McpGateway)
-
-
 def take_over() -> tuple[int, int]:
     """Take signals and descriptors 0 and 1, before anything else is imported."""
     from _signal import SIGHUP, SIGINT, SIGTERM, signal
@@ -314,98 +235,6 @@ def open_log(words: Words, config: Config) -> Log:
     for warning in config.warnings:
         log.warn(warning)
     return log
-
-
-def run_for_people(words: Words) -> int:
-    """Run what talks to a daemon of its own, and to a person."""
-    if words.command == "doctor":
-        from duet_rpc.terminal.doctor import doctor
-
-        return doctor(daemon_flags(words, words.log_level or "warn"), words.json, words.no_color)
-    config = load_config()
-    flags = daemon_flags(words, words.log_level or config.log_level or "warn")
-    if words.command == "gateway":
-        from duet_rpc.terminal.check import check
-
-        # What it has to say of the backends is in the table.
-        flags = daemon_flags(words, words.log_level or config.log_level or "error")
-        return check(config, flags, words.no_color)
-    if words.command == "console":
-        from duet_rpc.terminal.console import console
-
-        return console(flags, words.no_color)
-    from duet_rpc.terminal.arguments import ArgumentError
-    from duet_rpc.terminal.call import call
-
-    command = "gateway" if is_for_gateway(words.arguments[0], config) else "rpc"
-    try:
-        return call(words.arguments, flags, words.no_color, command, config.backends)
-    except ArgumentError as error:
-        raise UsageError(str(error)) from None
-
-
-def is_for_gateway(method: str, config: Config) -> bool:
-    """Tell a method of the gateway, or of what is behind it, by its name."""
-    if method.startswith(("gateway/", "tools/")):
-        return True
-    return method.split("/")[0].split("__")[0] in config.backends and method not in config.backends
-
-
-def daemon_flags(words: Words, level: str) -> list[str]:
-    """Return the options that a daemon of our own is started with."""
-    methods = [word for source in words.methods for word in ("--methods", source)]
-    return ["--log-level", level, *(["--no-color"] if words.no_color else []), *methods]
-
-
-def run_settings(words: Words) -> int:
-    """Run what shows or changes the settings."""
-    from io import TextIOWrapper
-
-    from duet_rpc.config import PROJECT_FILE, ConfigError, find_project_file
-    from duet_rpc.trust import NoRecord, trust, untrust
-
-    if isinstance(sys.stdout, TextIOWrapper):  # paths may hold what it has no place for
-        sys.stdout.reconfigure(errors="backslashreplace")
-    if words.command == "config":
-        show_config(words)
-        return 0
-    path = find_project_file(working_directory())
-    if path is None:
-        print(f"duet-rpc: no {PROJECT_FILE} here or in a folder above", file=sys.stderr)
-        return 1
-    try:
-        if words.command == "untrust":
-            return untrust(path, os.environ)
-        return trust(path, words.yes, os.environ)
-    except ConfigError as error:
-        print(f"duet-rpc: {error}", file=sys.stderr)
-        return 2
-    except NoRecord as error:
-        print(f"duet-rpc: nothing has changed: {error}", file=sys.stderr)
-        return 1
-
-
-def show_config(words: Words) -> None:
-    """Print each setting with its value and its origin."""
-    from duet_rpc.log import MESSAGE_MAX, escape
-
-    config = load_config()
-    sink = os.environ.get("DUET_RPC_LOG")
-    level = words.log_level or config.log_level or "info for servers, warn for the rest"
-    colorless = "--no-color" if words.no_color else "NO_COLOR" if os.environ.get("NO_COLOR") else ""
-    rows = [
-        ("log.level", level, "--log-level" if words.log_level else ""),
-        ("log.color", "false" if colorless else str(config.color).lower(), colorless),
-        ("log.file", sink or "stderr", "DUET_RPC_LOG" if sink else ""),
-        ("methods.load", ", ".join(config.methods) or "nothing", ""),
-        ("methods folder", config.methods_folder or "none", ""),
-    ]
-    rows += [(f"backends.{name}", str(each), "") for name, each in config.backends.items()]
-    for key, value, origin in rows:
-        origin = origin or config.origins.get(key, "default")
-        print(escape(f"{key:<15} {value}  ({origin})", MESSAGE_MAX))
-    for warning in config.warnings:
-        print(f"! {warning}")
 
 
 def working_directory() -> str | None:

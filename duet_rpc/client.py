@@ -17,8 +17,9 @@ from select import POLLIN, POLLOUT, poll
 from time import monotonic
 
 from duet_rpc.log import escape
+from duet_rpc.protocol.content_length import ContentLengthDecoder
 from duet_rpc.protocol.errors import METHOD_NOT_FOUND, OVERSIZE, TITLES, Fault, RpcError
-from duet_rpc.protocol.framing import ContentLengthDecoder, encode_content_length
+from duet_rpc.protocol.framing import encode_content_length
 from duet_rpc.protocol.limits import BODY_MAX, GRACE
 from duet_rpc.protocol.messages import to_json
 

@@ -97,7 +97,7 @@ def remember(path: str, text: str, environ: Mapping[str, str]) -> None:
 
 def trust(path: str, yes: bool, environ: Mapping[str, str]) -> int:
     """Show what a project's file would run, ask, and record the answer."""
-    from duet_rpc.config import read, read_backends, resolve
+    from duet_rpc.config_file import read, read_backends, resolve
     from duet_rpc.log import escape
 
     text, tables = read(path)

@@ -27,9 +27,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Union
 
-from duet_rpc.protocol import framing
+from duet_rpc.protocol import content_length, length_prefixed, lines
+from duet_rpc.protocol.content_length import ContentLengthDecoder
 from duet_rpc.protocol.envelope import Envelope, EnvelopeReader
-from duet_rpc.protocol.framing import FRAMINGS, ContentLengthDecoder
+from duet_rpc.protocol.framing import FRAMINGS
 from duet_rpc.protocol.messages import Batch, Failure, Request
 from duet_rpc.protocol.reader import Reader
 
@@ -83,14 +84,20 @@ AnyReader = Union[Reader, ServerReader]
 @contextmanager
 def small_limits() -> Iterator[None]:
     """Make the caps small."""
-    before = {name: getattr(framing, name) for name in SMALL}
+    before = [
+        (module, name, getattr(module, name))
+        for module in (content_length, length_prefixed, lines)
+        for name in SMALL
+        if hasattr(module, name)
+    ]
+    assert {name for _, name, _ in before} == set(SMALL)
     try:
-        for name, value in SMALL.items():
-            setattr(framing, name, value)
+        for module, name, _ in before:
+            setattr(module, name, SMALL[name])
         yield
     finally:
-        for name, value in before.items():
-            setattr(framing, name, value)
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 def take(reader: AnyReader, most: int) -> list[object]:

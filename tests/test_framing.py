@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from duet_rpc.protocol.content_length import ContentLengthDecoder
 from duet_rpc.protocol.errors import Fault
-from duet_rpc.protocol.framing import PEEK, ContentLengthDecoder, encode_content_length
-from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX
+from duet_rpc.protocol.framing import encode_content_length
+from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX, PEEK
 from tests.hostile import (
     AT_END,
     BAD_LENGTHS,

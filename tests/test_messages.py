@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duet_rpc.protocol import messages
+from duet_rpc.protocol import large, messages
+from duet_rpc.protocol.broken import read_id
 from duet_rpc.protocol.messages import (
     Failure,
     Request,
     Response,
     encode_success,
     parse,
-    read_id,
     same_id,
     to_json,
 )
@@ -359,22 +359,22 @@ def test_a_large_body_is_read_like_a_small_one(text: str) -> None:
         f'{{"jsonrpc":"2.0","id":{text},"method":"m"}}'.encode(),
         text.encode(),
     ):
-        small, large = messages._parse(body, False), messages._parse_large(body, False)
-        assert type(small) is type(large)
+        small, other = messages.parse_text(body, False), large.parse_large(body, False)
+        assert type(small) is type(other)
         for name in small.__slots__:
-            assert same(getattr(small, name), getattr(large, name))
+            assert same(getattr(small, name), getattr(other, name))
 
 
 def test_msgspec_is_what_reads_a_large_body() -> None:
-    assert messages._find_accelerator()(b'{"a":[1]}') == {"a": [1]}
-    assert messages._find_accelerator()(b"[") is None
+    assert large._find_accelerator()(b'{"a":[1]}') == {"a": [1]}
+    assert large._find_accelerator()(b"[") is None
 
 
 def test_without_msgspec_a_large_body_is_read_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "msgspec", None)
-    monkeypatch.setattr(messages, "_decode", None)
+    monkeypatch.setattr(large, "_decode", None)
     message = parse(envelope("7", '"method":"m","params":["' + "x" * messages.LARGE + '"]'))
     assert isinstance(message, Request)
     assert (message.method, message.id) == ("m", "7")
@@ -383,7 +383,7 @@ def test_without_msgspec_a_large_body_is_read_all_the_same(
 @pytest.mark.parametrize("tail", ["\xff", "\xed\xa0\x80", "\xc0\x80"])
 def test_a_large_body_that_is_not_utf_8(tail: str) -> None:
     body = b'{"jsonrpc":"2.0","id":7,"method":"' + tail.encode("latin-1") + b'"}'
-    failure = messages._parse_large(body, False)
+    failure = large.parse_large(body, False)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.id) == (-32700, "7")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from duet_rpc.log import is_planted
+from duet_rpc.sinks import is_planted
 from tests.acceptance.test_pyz import VERSION, home, version
 from tests.hostile import typed
 from tests.support import PYZ, SOURCE, TOP, daemon, frame, load, notification, request, run

@@ -14,14 +14,10 @@ from hypothesis import strategies as st
 
 from duet_rpc import __version__
 from duet_rpc.protocol.errors import Fault
-from duet_rpc.protocol.framing import (
-    FRAMINGS,
-    PEEK,
-    LengthPrefixedDecoder,
-    LinesDecoder,
-    guess_framing,
-)
-from duet_rpc.protocol.limits import BODY_MAX
+from duet_rpc.protocol.framing import FRAMINGS, guess_framing
+from duet_rpc.protocol.length_prefixed import LengthPrefixedDecoder
+from duet_rpc.protocol.limits import BODY_MAX, PEEK
+from duet_rpc.protocol.lines import LinesDecoder
 from tests.hostile import (
     GOOD,
     OVERSIZE,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from duet_rpc.config import BackendSettings
+    from duet_rpc.config_file import BackendSettings
     from duet_rpc.gateway.loop import Loop, Timer
     from duet_rpc.gateway.watchdog import Watchdog
     from duet_rpc.protocol.framing import Framing

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from time import monotonic
 
+from duet_rpc.failures import describe
 from duet_rpc.gateway.backend import READY, STARTING, STOPPED, Backend, Call
 from duet_rpc.gateway.dialects import MCP, PLAIN
 from duet_rpc.gateway.front import Front
@@ -44,7 +45,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from duet_rpc.config import BackendSettings
+    from duet_rpc.config_file import BackendSettings
     from duet_rpc.gateway.backend import Outcome, Times
     from duet_rpc.gateway.tools import Tool
     from duet_rpc.log import Log
@@ -226,7 +227,7 @@ class Gateway:
             result = dispatch.call(request.id, found.call, request.params)
         if isinstance(result, Failure):
             if result.cause is not None:
-                text = f"{result.message}: {self._log.describe(result.cause)}"
+                text = f"{result.message}: {describe(result.cause)}"
                 self._log.error(text, method, message.id)
             else:
                 title = TITLES.get(result.code, f"refused with error {result.code}")

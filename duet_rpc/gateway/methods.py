@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from time import monotonic
 
-from duet_rpc.methods.builtin import STRING, array, describe, discover, record
+from duet_rpc.methods.builtin import STRING, array, record
+from duet_rpc.methods.describe import describe, discover
 from duet_rpc.methods.registry import Method, Mismatch, Param, json_type
 from duet_rpc.protocol.limits import RECEIVED_MAX
 from duet_rpc.protocol.messages import to_json

@@ -7,6 +7,7 @@ from contextlib import suppress
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 from duet_rpc import __version__
+from duet_rpc.failures import describe
 from duet_rpc.gateway.backend import Times
 from duet_rpc.gateway.gateway import Gateway
 
@@ -14,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from duet_rpc.config import BackendSettings
+    from duet_rpc.config_file import BackendSettings
     from duet_rpc.log import Log
 
 SPARE_DESCRIPTORS = 64
@@ -49,7 +50,7 @@ def serve(
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a person
-        log.error(f"internal error: {log.describe(error)}")
+        log.error(f"internal error: {describe(error)}")
     log.close()
     if gateway is not None:
         gateway.release()

@@ -6,7 +6,6 @@ from duet_rpc import __version__
 from duet_rpc.log import LEVELS
 from duet_rpc.methods.registry import Method, Mismatch, Param, Registry, json_type
 from duet_rpc.protocol.limits import RECEIVED_MAX
-from duet_rpc.protocol.messages import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +48,16 @@ def add_builtin(
 ) -> None:
     """Register the six. What they do to the server comes in as two functions."""
 
+    def describe_all() -> object:
+        from duet_rpc.methods.describe import describe
+
+        return [describe(each) for each in registry]
+
+    def discover_all() -> object:
+        from duet_rpc.methods.describe import discover
+
+        return discover(registry)
+
     def set_log_level(level: str) -> object:
         set_level(level)
         return {"level": level, "success": True}
@@ -79,7 +88,7 @@ def add_builtin(
         Method(
             "describeMethods",
             "List the methods with their signatures.",
-            lambda: [describe(each) for each in registry],
+            describe_all,
             label="array",
             returns=array(record(name=STRING, params=array(STRING), returns=STRING)),
         ),
@@ -112,48 +121,8 @@ def add_builtin(
         Method(
             "rpc.discover",
             "Return the OpenRPC document of all methods.",
-            lambda: discover(registry),
+            discover_all,
             returns={"type": "object"},
         ),
         hidden=True,
     )
-
-
-def describe(method: Method) -> dict[str, object]:
-    """Write a method's signature for a person."""
-    params = []
-    for name, param in method.params.items():
-        text = f"{name}: {param.label}"
-        if not param.required:
-            default = param.schema.get("default")
-            text += f" = {to_json(default).decode()}" if "default" in param.schema else " = ..."
-        params.append(text)
-    return {"name": method.name, "params": params, "returns": method.label}
-
-
-def discover(registry: Registry) -> dict[str, object]:
-    """Describe all methods for a program: https://spec.open-rpc.org."""
-    return {
-        "openrpc": "1.3.2",
-        "info": {"title": "duet-rpc", "version": __version__},
-        "methods": [discover_method(method) for method in registry],
-    }
-
-
-def discover_method(method: Method) -> dict[str, object]:
-    """Describe one method for a program."""
-    described: dict[str, object] = {
-        "name": method.name,
-        "summary": method.summary,
-        "description": method.description,
-        "paramStructure": "either",
-        "params": [
-            {"name": name, "required": param.required, "schema": param.schema}
-            for name, param in method.params.items()
-        ],
-        "result": {"name": "result", "schema": method.returns},
-    }
-    if method.source is not None:
-        file, line = method.source
-        described["x-source"] = {"file": file, "line": line}
-    return described

@@ -17,9 +17,10 @@ from functools import partial
 from types import ModuleType
 from typing import Callable, TypedDict
 
-from duet_rpc.log import say_what
+from duet_rpc.failures import say_what
 from duet_rpc.methods.context import Cancelled
-from duet_rpc.methods.registry import Declaration, Registry, declared
+from duet_rpc.methods.declare import Declaration, declared
+from duet_rpc.methods.registry import Registry
 from duet_rpc.methods.schema import Unsupported
 from duet_rpc.methods.signature import method_from, source_of
 from duet_rpc.methods.sources import ENTRY_POINTS, RELOAD, files_in

@@ -1,4 +1,4 @@
-"""The methods by name, what is said of each, and `@method`, which makes one.
+"""The methods by name, and what is said of each.
 
 A `Method` is described once, by its parameters and its result; the lists that clients
 ask for are made from that. The user's methods are loaded when somebody asks for one or
@@ -204,55 +204,6 @@ class Registry:
     def __iter__(self) -> Iterator[Method]:
         self.load()
         return iter(self._methods.values())
-
-
-class Declaration:
-    """A function with `@method` above it, not yet part of a registry."""
-
-    __slots__ = ("function", "hints", "name", "title")
-
-    def __init__(
-        self, function: Callable[..., object], name: str, title: str | None, hints: dict[str, bool]
-    ) -> None:
-        self.function = function
-        self.name = name
-        self.title = title
-        self.hints = hints
-
-
-declared: list[Declaration] = []
-"""What `@method` has seen since the last file was loaded."""
-
-
-def method(
-    function: Any = None,
-    /,
-    *,
-    title: str | None = None,
-    read_only: bool | None = None,
-    destructive: bool | None = None,
-    idempotent: bool | None = None,
-    open_world: bool | None = None,
-) -> Any:
-    """Make a function callable from outside: `@method`, or `@method("its.name")`.
-
-    The function stays what it was and can be called as before. The options tell an AI
-    client what the method does to the world, and what to call it in front of a person.
-    """
-    said = {
-        "readOnlyHint": read_only,
-        "destructiveHint": destructive,
-        "idempotentHint": idempotent,
-        "openWorldHint": open_world,
-    }
-    hints = {name: value for name, value in said.items() if value is not None}
-
-    def declare(real: Any) -> Any:
-        name = function if isinstance(function, str) else real.__name__
-        declared.append(Declaration(real, name, title, hints))
-        return real
-
-    return declare(function) if callable(function) else declare
 
 
 def accepted(schema: Schema) -> list[str] | None:

@@ -12,8 +12,7 @@ from _json import encode_basestring_ascii, scanstring
 
 from duet_rpc.protocol.errors import INVALID_REQUEST, OVERSIZE, PARSE_ERROR, Fault
 from duet_rpc.protocol.framing import CONTENT_LENGTH
-from duet_rpc.protocol.messages import NULL, SPACE, Failure, fail, parse
-from duet_rpc.protocol.messages import _scan as scan
+from duet_rpc.protocol.messages import NULL, SPACE, Failure, fail, parse, scan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ value. An `RpcError` is what a method raises to refuse a call. Both end as an er
 
 from __future__ import annotations
 
+from duet_rpc.protocol.limits import BODY_MAX
+
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -47,6 +49,11 @@ class Fault:
 
     def __repr__(self) -> str:
         return f"Fault({self.code}, {self.detail!r}, {self.reason!r}, {bytes(self.body[:40])!r})"
+
+
+def oversize(head: bytes | bytearray = b"") -> Fault:
+    """Say that a body is larger than any may be."""
+    return Fault(INVALID_REQUEST, f"body larger than {BODY_MAX} bytes", OVERSIZE, head)
 
 
 class RpcError(Exception):

@@ -6,6 +6,9 @@ HEADER_MAX = 8 * 1024
 BODY_MAX = 10 * 1024 * 1024
 """Bytes of one body."""
 
+PEEK = 256
+"""Bytes of a server's oversized body that are looked at for the id."""
+
 BATCH_MAX = 1000
 """Messages of one batch."""
 

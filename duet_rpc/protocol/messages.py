@@ -7,7 +7,8 @@ lone surrogate survive the round trip.
 
 The parser is the C half of `json`, used directly: `import json` brings in `re`, which
 takes longer than all else on the way to the first reply. `re` and the rest of `json`
-are imported where a fault or an unusual value needs them.
+are imported where a fault or an unusual value needs them, and so is what else is seldom
+needed: `broken` finds the id of a text that is no JSON, `large` parses large ones.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from _json import (
     encode_basestring_ascii,
     make_encoder,
     make_scanner,
-    scanstring,
 )
 
 from duet_rpc.protocol.errors import (
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 SPACE = " \t\n\r"
 NULL = "null"
+
+LARGE = 1024 * 1024
+"""Bytes from which on a body is parsed with more effort: see `large`."""
 
 
 class Request:
@@ -91,7 +94,7 @@ class Batch:
         self.messages = messages
 
 
-class _Scanner:
+class Scanner:
     """What the C scanner asks of its maker."""
 
     strict = True
@@ -101,24 +104,26 @@ class _Scanner:
 
     @staticmethod
     def parse_int(digits: str) -> int:
+        """Take an integer of any length that can be converted in time."""
         if len(digits) > INTEGER_DIGITS_MAX:
             raise ValueError("integer too long")
         return int(digits)
 
     @staticmethod
     def parse_constant(name: str) -> object:
+        """Refuse what JSON has no word for."""
         raise ValueError(f"{name} is not JSON")
 
 
 if getattr(sys, "get_int_max_str_digits", int)() == INTEGER_DIGITS_MAX:
     # The interpreter holds the limit itself, and `int` is called without a detour.
-    _Scanner.parse_int = int  # type: ignore[assignment]
+    Scanner.parse_int = int  # type: ignore[assignment]
 
 if hasattr(sys, "gettotalrefcount"):
     # A debug build aborts where others raise the SystemError that `parse` lives with.
     import json.decoder  # noqa: F401
 
-_scan = make_scanner(_Scanner())  # type: ignore[arg-type]
+scan = make_scanner(Scanner())  # type: ignore[arg-type]
 
 
 def parse(body: bytes | bytearray, batch: bool = False) -> Request | Response | Failure | Batch:
@@ -128,16 +133,21 @@ def parse(body: bytes | bytearray, batch: bool = False) -> Request | Response | 
         id = body[USUAL_SIZE : -len(tail)]
         if id.isdigit() and id[0] != ZERO:
             return Request(method, empty and empty(), id.decode())
-    return (_parse_large if len(body) > LARGE else _parse)(body, batch)
+    if len(body) > LARGE:
+        from duet_rpc.protocol.large import parse_large
+
+        return parse_large(body, batch)
+    return parse_text(body, batch)
 
 
-def _parse(body: bytes | bytearray, batch: bool) -> Request | Response | Failure | Batch:
+def parse_text(body: bytes | bytearray, batch: bool) -> Request | Response | Failure | Batch:
+    """Do so by parsing the JSON in it."""
     try:
         text = str(body, "utf-8")
         start = 0
         if text[:1] != "{":
             start = len(text) - len(text.lstrip(SPACE))
-        value, end = _scan(text, start)
+        value, end = scan(text, start)
         if end != len(text) and text[end:].strip(SPACE):
             raise ValueError("more than one JSON value")
     except SystemError:
@@ -146,7 +156,7 @@ def _parse(body: bytes | bytearray, batch: bool) -> Request | Response | Failure
         # reply.
         import json.decoder  # noqa: F401
 
-        return _parse(body, batch)
+        return parse_text(body, batch)
     except UnicodeDecodeError:
         return fail(Fault(PARSE_ERROR, "the body is not UTF-8", body=body))
     except RecursionError:
@@ -154,7 +164,7 @@ def _parse(body: bytes | bytearray, batch: bool) -> Request | Response | Failure
     except (ValueError, StopIteration) as error:
         return fail(Fault(PARSE_ERROR, _what_is_wrong(error), body=body))
     if type(value) is dict:
-        return _read_envelope(value, body)
+        return read_envelope(value, body)
     if type(value) is list:
         if batch:
             return _read_batch(value, text, start)
@@ -190,51 +200,6 @@ def is_plain(id: bytes, rest: bytes) -> bool:
     return id.isdigit() and b'"id"' not in rest and b"\\" not in rest
 
 
-# Large bodies. The collector would look again and again at a value that only grows: a
-# list of records takes a quarter less without it. Where msgspec is installed it parses
-# three times as fast; it gives the same values, and what it refuses the usual parser
-# judges.
-
-LARGE = 1024 * 1024
-
-_decode: Callable[[bytes | bytearray], object] | None = None
-
-
-def _parse_large(body: bytes | bytearray, batch: bool) -> Request | Response | Failure | Batch:
-    global _decode
-    import gc
-
-    if _decode is None:
-        _decode = _find_accelerator()
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        value = _decode(body)
-        return _read_envelope(value, body) if isinstance(value, dict) else _parse(body, batch)
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _find_accelerator() -> Callable[[bytes | bytearray], object]:
-    # It holds the limit on digits where the interpreter does.
-    if _Scanner.parse_int is int:
-        try:
-            import msgspec  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            pass
-        else:
-            return lambda body: _try(msgspec.json.decode, body)
-    return lambda _body: None
-
-
-def _try(decode: Callable[[bytes | bytearray], object], body: bytes | bytearray) -> object:
-    try:
-        return decode(body)
-    except Exception:  # noqa: BLE001 - whatever it is, the usual parser has the last word
-        return None
-
-
 def _read_batch(elements: list[object], text: str, at: int) -> Batch | Failure:
     if not 0 < len(elements) <= BATCH_MAX:
         detail = f"a batch holds 1 to {BATCH_MAX} messages"
@@ -243,9 +208,9 @@ def _read_batch(elements: list[object], text: str, at: int) -> Batch | Failure:
     messages: list[Request | Response | Failure] = []
     for element in elements:
         at = _skip_space(text, at + 1)  # past the bracket or the comma
-        end = _scan(text, at)[1]
+        end = scan(text, at)[1]
         if isinstance(element, dict):
-            messages.append(_read_envelope(element, text[at:end].encode()))
+            messages.append(read_envelope(element, text[at:end].encode()))
         else:
             messages.append(fail(Fault(INVALID_REQUEST, "expected an object")))
         at = _skip_space(text, end)
@@ -260,6 +225,8 @@ def _skip_space(text: str, at: int) -> int:
 
 def fail(fault: Fault) -> Failure:
     """Turn a fault into its reply, with the id where one can be read."""
+    from duet_rpc.protocol.broken import read_id
+
     return Failure(
         read_id(fault.body) or NULL,
         fault.code,
@@ -268,9 +235,10 @@ def fail(fault: Fault) -> Failure:
     )
 
 
-def _read_envelope(
+def read_envelope(
     value: dict[str, object], body: bytes | bytearray
 ) -> Request | Response | Failure:
+    """Turn the value of a body into the message it holds."""
     method = value.get("method", value)  # no value holds itself: it stands for "absent"
     is_response = method is value and ("result" in value or "error" in value)
     id = value.get("id", value)
@@ -306,7 +274,11 @@ def _write_id(id: object, body: bytes | bytearray) -> str | None:
         return NULL
     if type(id) is int and id:  # -0 is not 0
         return str(id)
-    return read_id(body) if type(id) in (int, float) else None
+    if type(id) not in (int, float):
+        return None
+    from duet_rpc.protocol.broken import read_id
+
+    return read_id(body)
 
 
 def _what_is_wrong(error: Exception) -> str:
@@ -321,104 +293,11 @@ def _what_is_wrong(error: Exception) -> str:
     return f"{message.removesuffix(' at')} at character {place}"
 
 
-# Reading the id of a text that may be broken. It may be broken on purpose, so every step
-# forward is for good: no pattern here can run to the end of the text and come back.
-
-
-def read_id(body: bytes | bytearray) -> str | None:
-    """Find the top-level member `id` and return it as JSON, or None.
-
-    The text may be cut off, nested too deeply or wrong in any other way: what counts is
-    that the id itself is whole. Of several the last counts, as in the parser.
-    """
-    if not body:
-        return None
-    import json.decoder  # the C half raises its error class  # noqa: F401
-    import re
-
-    text = str(body, "utf-8", "surrogateescape").lstrip("\ufeff" + SPACE)
-    key = re.compile(r"[{,]\s*", re.ASCII)
-    colon = re.compile(r"\s*:\s*", re.ASCII)
-    scalar = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|null", re.ASCII)
-    after = re.compile(r"\s*[,}]", re.ASCII)
-
-    found = None
-    member = key.match(text) if text.startswith("{") else None
-    while member is not None:
-        end = _end_of_string(text, member.end())
-        value = None if end < 0 else colon.match(text, end)
-        if value is None:
-            break
-        at = value.end()
-        if _string(text[member.end() : end]) == "id":
-            plain = scalar.match(text, at)
-            end = plain.end() if plain else _end_of_string(text, at)
-            found = text[at:end] if end >= 0 and after.match(text, end) else None
-        comma = _end_of_value(text, at)
-        member = None if comma < 0 else key.match(text, comma)
-    if found is not None and found.startswith('"'):
-        value_text = _string(found)
-        # A byte that is not UTF-8 stands for itself as a low surrogate: no echo for it.
-        raw = any("\udc80" <= character <= "\udcff" for character in found)
-        return None if value_text is None or raw else encode_basestring_ascii(value_text)
-    return found
-
-
-def _end_of_value(text: str, at: int) -> int:
-    """Return where the comma behind a member's value stands, or -1."""
-    import re
-
-    mark = re.compile(r'"[^"\\]*"?|[\[{]+|[\]}]+|,')
-    depth = 0
-    while at >= 0:
-        for step in mark.finditer(text, at):
-            sign = step.group()
-            if sign[0] == '"':
-                if len(sign) == 1 or sign[-1] != '"':  # it holds an escape, or does not end
-                    at = _end_of_string(text, step.start())
-                    break
-            elif sign == ",":
-                if depth == 0:
-                    return step.start()
-            else:
-                depth += len(sign) if sign[0] in "[{" else -len(sign)
-                if depth < 0:
-                    return -1
-        else:
-            return -1
-    return -1
-
-
-def _end_of_string(text: str, at: int) -> int:
-    """Return where a string that begins here has ended, or -1. Its escapes may be wrong."""
-    if text[at : at + 1] != '"':
-        return -1
-    try:
-        return scanstring(text, at + 1, False)[1]
-    except ValueError:
-        pass
-    import re
-
-    stop = re.compile(r'["\\]')
-    step = stop.search(text, at + 1)
-    while step is not None and step.group() != '"':
-        step = stop.search(text, step.end() + 1)
-    return -1 if step is None else step.end()
-
-
-def _string(text: str) -> str | None:
-    try:
-        value = _scan(text, 0)[0]
-    except (ValueError, StopIteration, SystemError):
-        return None
-    return value if isinstance(value, str) else None
-
-
 def same_id(id: str | None, value: object) -> bool:
     """Compare an id as it came with one that was read: 1, 1.0 and "1" are three ids."""
     if id is None:
         return False
-    own = _scan(id, 0)[0]
+    own = scan(id, 0)[0]
     return type(own) is type(value) and bool(own == value)
 
 
@@ -440,7 +319,7 @@ def encode_failure(failure: Failure) -> bytes:
 
 def from_json(text: bytes) -> object:
     """Read JSON of our own making."""
-    return _scan(text.decode(), 0)[0]
+    return scan(text.decode(), 0)[0]
 
 
 def _refuse(value: object) -> object:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from types import CodeType
 
 AT_START = (
-    "duet_rpc", "duet_rpc.protocol", "duet_rpc.protocol.errors", "duet_rpc.protocol.limits",
-    "duet_rpc.protocol.framing", "duet_rpc.protocol.messages", "duet_rpc.protocol.reader",
-    "duet_rpc.protocol.repeat",
+    "duet_rpc", "duet_rpc.protocol", "duet_rpc.protocol.limits", "duet_rpc.protocol.errors",
+    "duet_rpc.protocol.content_length", "duet_rpc.protocol.framing",
+    "duet_rpc.protocol.messages", "duet_rpc.protocol.reader", "duet_rpc.protocol.repeat",
     "duet_rpc.methods", "duet_rpc.methods.context", "duet_rpc.methods.registry",
     "duet_rpc.log", "duet_rpc.config", "duet_rpc.methods.builtin",
     "duet_rpc.server", "duet_rpc.server.stdio", "duet_rpc.server.lifecycle",
@@ -63,6 +63,7 @@ def compile_module(source: bytes, file: str) -> CodeType:
 
 def run(directory: int, packages: str, modules: list[tuple[str, bool, str, CodeType]]) -> None:
     """Start the program with these modules, unless they are being deleted."""
+    import gc
     import sys
     from fcntl import LOCK_NB, LOCK_SH, flock
     from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -71,6 +72,7 @@ def run(directory: int, packages: str, modules: list[tuple[str, bool, str, CodeT
         # Held until the process ends: nobody deletes it meanwhile.
         flock(directory, LOCK_SH | LOCK_NB)
     except OSError:
+        gc.enable()
         return
 
     sys.path[0] = packages
@@ -88,4 +90,7 @@ def run(directory: int, packages: str, modules: list[tuple[str, bool, str, CodeT
         exec(code, module.__dict__)  # noqa: S102 - as an import does it
         if parent:
             setattr(sys.modules[parent], own, module)
+    # What is there by now stays, and is never looked at again.
+    gc.freeze()
+    gc.enable()
     sys.modules["duet_rpc.cli"].main()

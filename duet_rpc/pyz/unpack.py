@@ -17,6 +17,8 @@ from pathlib import Path
 
 OLD_BUILDS_KEPT = 2
 
+INNER = "site-packages/duet-rpc.zip"
+
 # Commands that a signal ends with 0, at whatever moment it comes.
 SERVERS = ("rpc", "mcp", "gateway")
 
@@ -28,15 +30,28 @@ def start(archive: str, name: str) -> None:
         from _bootstrap import bootstrap
 
         bootstrap()
-    # Where nothing can be unpacked the archive itself serves: slower, but it works.
-    sys.path[0] = prepare(archive, name) or f"{archive}/site-packages"
+    sys.path[0] = prepare(archive, name) or in_memory(archive)
     try:
         from duet_rpc.cli import main
     except ImportError:  # files are missing in the cache
-        sys.path[0] = f"{archive}/site-packages"
+        sys.path[0] = in_memory(archive)
         sys.path_importer_cache.clear()
         from duet_rpc.cli import main
     main()
+
+
+def in_memory(archive: str) -> str:
+    """Return the packages where nothing can be unpacked: slower, but it works."""
+    try:
+        held = os.memfd_create("duet-rpc")
+    except (AttributeError, OSError):
+        sys.exit(
+            "duet-rpc: there is no folder to unpack into. Set XDG_CACHE_HOME or TMPDIR to one "
+            "that is yours and can be written to."
+        )
+    with zipfile.ZipFile(archive) as outer, open(held, "wb", closefd=False) as file:
+        file.write(outer.read(INNER))
+    return f"/proc/self/fd/{held}/site-packages"
 
 
 def prepare(archive: str, name: str) -> str | None:
@@ -95,8 +110,10 @@ def unpack(archive: str, root: str, name: str) -> None:
     try:
         os.makedirs(root, exist_ok=True)
         if is_private(root):
-            with zipfile.ZipFile(archive) as opened:
-                extract_site_packages(opened, Path(root, name), compile_pyc=True, compile_workers=1)
+            with zipfile.ZipFile(archive) as outer, outer.open(INNER) as inner:
+                packages = zipfile.ZipFile(inner)
+                target = Path(root, name)
+                extract_site_packages(packages, target, compile_pyc=True, compile_workers=1)
             make(f"{root}/{name}/site-packages")
             clear(root, name)
     except OSError:

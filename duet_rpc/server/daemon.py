@@ -111,7 +111,9 @@ def serve(
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a person
-        log.error(f"internal error: {log.describe(error)}")
+        from duet_rpc.failures import describe
+
+        log.error(f"internal error: {describe(error)}")
     lifecycle.leave(code)
 
 
@@ -225,6 +227,8 @@ class Daemon:
         if not log.waiting and registry.load_waits is None and not self._arriving:
             return False
         self._give_memory_back()
+        if not self._prepared:
+            self._prepare()
         log.settle()
         registry.load()
         return True
@@ -365,12 +369,8 @@ class Daemon:
         return result
 
     def _prepare(self) -> None:
-        """Get ready for a look at the input in the middle of other code.
-
-        That code may be importing the same modules: then they would be found half done.
-        """
-        import json.decoder  # noqa: F401
-        import re  # noqa: F401
+        """Load what the first reply went without."""
+        import duet_rpc.server.later  # noqa: F401
 
         self._stdio.prepare()
         self._prepared = True
@@ -436,7 +436,9 @@ class Daemon:
         """Log a failure and, unless it was a notification's, send it."""
         log = self.log
         if failure.cause is not None:
-            what = log.describe(failure.cause, params)
+            from duet_rpc.failures import describe
+
+            what = describe(failure.cause, params)
             log.error(f"{failure.message}: {what}", method, failure.id)
         elif failure.code == REQUEST_CANCELLED:
             log.info(failure.message, method, failure.id)

@@ -21,7 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from duet_rpc.config import BackendSettings, Config
+    from duet_rpc.config import Config
+    from duet_rpc.config_file import BackendSettings
 
 PATIENCE = 30.0
 """Seconds for all backends together: the first start of some means a download."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import IO
 
+    from duet_rpc.config_file import BackendSettings
+
 OK, WARN, FAIL = "ok", "warn", "fail"
 MARKS = {OK: ("✓", "ok", "good"), WARN: ("!", "!", "odd"), FAIL: ("✗", "X", "bad")}
 
@@ -219,7 +221,7 @@ def check_config() -> Iterator[Check]:
             yield check_backend(backend)
 
 
-def check_backend(backend: config.BackendSettings) -> Check:
+def check_backend(backend: BackendSettings) -> Check:
     """Look at what a backend would run; whether it runs, `gateway --check` says."""
     name = f"backend {backend.name}"
     program = backend.command[0]

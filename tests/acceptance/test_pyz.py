@@ -203,6 +203,19 @@ def test_without_any_place_to_write_it_runs_from_the_archive(tmp_path: Path) -> 
     assert not builds(tmp_path)
 
 
+def test_without_any_place_to_write_or_keep_it_says_what_to_do(tmp_path: Path) -> None:
+    # As on a system that has no files in memory.
+    (tmp_path / "sitecustomize.py").write_text("import os\ndel os.memfd_create\n")
+    env = {**home(tmp_path), "HOME": "/proc", "TMPDIR": "/proc", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, PYZ, "version"], env={**os.environ, **env}, timeout=60,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Set XDG_CACHE_HOME or TMPDIR" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path: Path) -> None:
     env = home(tmp_path)
     version(sys.executable, env)
@@ -317,6 +330,41 @@ def test_a_running_daemon_holds_on_to_its_build(tmp_path: Path) -> None:
         os.close(directory)
 
 
+def test_a_daemon_whose_files_are_deleted_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    env = {**home(tmp_path), "DUET_RPC_LOG": str(log)}
+    version(sys.executable, env)
+    log.unlink()
+    with daemon([sys.executable, PYZ, "rpc"], env) as client:
+        assert client.call("version") == VERSION
+        while not log.exists() or "started" not in log.read_text():  # its house is in order then
+            time.sleep(0.05)
+        shutil.rmtree(tmp_path / "home" / ".cache")
+        for row in ROWS:
+            expected = [*row.expected, Answer("good")]
+            check([Row(row.name, b"", expected)], client.exchange(row.data + GOOD, len(expected)))
+        assert len(client.call("describeMethods")) == 6
+        assert client.call("rpc.discover")["openrpc"]
+        code, _, _ = client.finish()
+    assert code == 0
+    assert "internal error" not in log.read_text()
+
+
+def test_the_collector_is_at_work_when_methods_run(tmp_path: Path) -> None:
+    methods = tmp_path / "collector.py"
+    methods.write_text(
+        "import gc\n"
+        "from duet_rpc import method\n"
+        "@method\n"
+        "def collector() -> list:\n"
+        "    return [gc.isenabled(), gc.get_freeze_count() > 1000]\n"
+    )
+    env = home(tmp_path)
+    version(sys.executable, env)
+    with daemon([sys.executable, PYZ, "rpc", "--methods", str(methods)], env) as client:
+        assert client.call("collector") == [True, True]
+
+
 def test_shivs_own_variables_lead_to_shivs_own_ways(tmp_path: Path) -> None:
     env = {**home(tmp_path), "SHIV_ROOT": str(tmp_path / "shiv")}
     assert version(sys.executable, env) == VERSION
@@ -328,9 +376,10 @@ def test_shivs_own_variables_lead_to_shivs_own_ways(tmp_path: Path) -> None:
 
 def test_it_is_pure_python_and_has_the_emacs_side_beside_it() -> None:
     with zipfile.ZipFile(PYZ) as archive:
-        names = archive.namelist()
-        tools = [name for name in names if name.startswith("site-packages/duet_rpc/pyz")]
         assert b"stub" not in archive.read("__main__.py")
+        with zipfile.ZipFile(archive.open("site-packages/duet-rpc.zip")) as packages:
+            names = [*archive.namelist(), *packages.namelist()]
+    tools = [name for name in names if name.startswith("site-packages/duet_rpc/pyz")]
     made = [name for name in names if name.endswith((".so", ".pyd", ".dylib", ".pyc"))]
     assert made == ["__main__.pyc"]  # which has its source beside it
     assert "site-packages/tomli/__init__.py" in names

@@ -1,0 +1,124 @@
+"""Where log lines go when it is not a plain stderr: files, and loguru, which does the rest.
+
+loguru knows colour, rotation, and what the user's methods log through it. It takes longer to
+import than the whole start of the daemon, so `log` imports this only where it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISLNK, S_ISREG
+
+from duet_rpc.log import APPEND
+from duet_rpc.protocol.limits import LOG_FILE_MAX, LOG_FILES_KEPT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from duet_rpc.log import Line
+
+LINKS_MAX = 40
+
+
+class NoSink(Exception):
+    """A log can't go where it should; the text says why."""
+
+
+def open_file(path: str) -> tuple[str, int | None]:
+    """Look whether a file can be logged to.
+
+    Return its real name, and a descriptor where it is no file but a terminal or a pipe.
+    """
+    path = os.path.abspath(os.path.expanduser(path))
+    if is_planted(path):
+        raise NoSink("leads through a link of another user")
+    # What a link leads to, /dev/stderr for one: rotation must not rename the link.
+    path = os.path.realpath(path)
+    try:
+        # O_NONBLOCK: a named pipe that nobody reads is refused, not waited for.
+        descriptor = os.open(path, APPEND | os.O_NONBLOCK, 0o600)
+        if not S_ISREG(os.fstat(descriptor).st_mode):
+            return path, descriptor
+        os.fchmod(descriptor, 0o600)
+        os.close(descriptor)
+    except OSError as error:
+        raise NoSink(f"can't be written ({error.strerror})") from None
+    return path, None
+
+
+def is_planted(path: str) -> bool:
+    """Return True where a link on the way may have been put there by another user."""
+    ours = (os.geteuid(), 0)
+    for _ in range(LINKS_MAX):
+        parts = path.split("/")
+        for count in range(2, len(parts) + 1):
+            place, folder = "/".join(parts[:count]), "/".join(parts[: count - 1]) or "/"
+            try:
+                link = os.lstat(place)
+                if not S_ISLNK(link.st_mode):
+                    continue
+                around = os.stat(folder)
+                open_to_others = around.st_uid not in ours or around.st_mode & 0o022
+                if open_to_others and link.st_uid not in ours:
+                    return True
+                path = os.path.normpath(os.path.join(folder, os.readlink(place), *parts[count:]))
+                break
+            except OSError:  # opening it will say what is wrong
+                return False
+        else:
+            return False
+    return True
+
+
+def use_loguru(
+    path: str | None, write_stream: Callable[[str], None], color: bool
+) -> Callable[[Line], None]:
+    """Make what writes a line with loguru, to a file or to a stream."""
+    from loguru import logger
+
+    shared: Any = logger
+    # One of our own, made as loguru makes the one that all share: `logger.remove()` in a
+    # method's file must not be the end of ours.
+    own = type(shared)(
+        core=type(shared._core)(), exception=None, depth=0, record=False, lazy=False,
+        colors=False, raw=False, capture=True, patchers=[], extra={},
+    )  # fmt: skip
+    options: Any = {"level": 0, "catch": False, "diagnose": False}
+    form = "<dim>{extra[time]}</dim> <level>{extra[severity]:<5}</level> {message}\n"
+    if path is None:
+        own.add(write_stream, colorize=color, format=lambda _: form, **options)
+    else:
+        own.add(
+            path,
+            rotation=LOG_FILE_MAX,
+            retention=LOG_FILES_KEPT,
+            opener=lambda file, flags: os.open(file, flags | os.O_NOFOLLOW, 0o600),
+            watch=True,
+            encoding="utf-8",
+            format=lambda _: form,
+            **options,
+        )
+    try:
+        shared.remove(0)
+    except ValueError:
+        pass  # the user has a way of logging already
+    else:
+        form_of_others = (
+            "<dim>{time:YYYY-MM-DDTHH:mm:ss.SSSZ}</dim> <level>{level:<5}</level> {message}\n"
+        )
+        shared.add(
+            lambda text: own.opt(raw=True).info(text),
+            colorize=color,
+            format=lambda _: form_of_others,
+            **options,
+        )
+    names = {"WARN": "WARNING"}
+
+    def write(line: Line) -> None:
+        own.bind(time=line.time, severity=line.severity).log(
+            names.get(line.severity, line.severity), line.rest
+        )
+
+    return write

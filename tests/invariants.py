@@ -124,14 +124,18 @@ def describe(message: object) -> object:
     return message.__class__.__name__
 
 
-def read(name: str, pieces: list[bytes], end: bool = True) -> tuple[AnyReader, list[object]]:
-    """Feed pieces, and take what they add up to."""
+def read(
+    name: str, pieces: list[bytes], end: bool = True, again: bool = False
+) -> tuple[AnyReader, list[object]]:
+    """Feed pieces, and take what they add up to; perhaps with what has come before once more."""
     reader: AnyReader = Reader(FRAMINGS.get(name), batch=True)
     if name.startswith(SERVER):
         reader = ServerReader(name.removeprefix(SERVER))
     found: list[object] = []
     fed = 0
     for piece in pieces:
+        if again and isinstance(reader, Reader):
+            piece = (reader.take_back(BODY) or b"") + piece
         reader.feed(piece)
         fed += len(piece)
         found += take(reader, fed + 1)
@@ -156,6 +160,7 @@ def check(name: str, data: bytes, places: list[int]) -> None:
     with small_limits():
         _, whole = read(name, [data])
         assert read(name, cut(data, places))[1] == whole
+        assert read(name, cut(data, places), again=True)[1] == whole
         assert read(name, [data[at : at + 1] for at in range(len(data))])[1] == whole
         if name.removeprefix(SERVER) in TIMEOUTS:
             check_recovery(name, data, places)

@@ -261,29 +261,50 @@ def test_an_oversized_payload_has_ended_when_its_newline_has_come() -> None:
     decoder.feed(data[:-1])
     assert isinstance(decoder.next(), Fault)
     assert decoder.next() is None
-    states = [(decoder.partial, decoder.clean)]
+    states = [(decoder.partial, decoder.take_back(0))]
     decoder.feed(data[-1:])
-    states.append((decoder.partial, decoder.clean))
-    assert states == [(True, False), (False, True)]
+    states.append((decoder.partial, decoder.take_back(0)))
+    assert states == [(True, None), (False, b"")]
+
+
+def test_what_begins_inside_a_broken_frame_is_not_given_back() -> None:
+    decoder = LengthPrefixedDecoder()
+    decoder.feed(b"\0\0\0\x08" + b"ab" + b"\0\0\0\x20" + b"{}" + b"no newline")
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    assert decoder.partial
+    assert decoder.take_back(1000) is None
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_not_given_back() -> None:
+    decoder = LinesDecoder()
+    decoder.feed(b"x" * (BODY_MAX + 2))
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    assert decoder.take_back(BODY_MAX) is None
 
 
 def test_what_others_take_for_the_end_of_a_line_is_escaped() -> None:
     assert FRAMINGS["lines"].encode('"a\u2028b\u2029c"'.encode()) == b'"a\\u2028b\\u2029c"\n'
 
 
-@pytest.mark.parametrize("framing", WRITE)
-def test_it_is_clean_where_the_next_byte_begins_a_frame_and_only_there(framing: str) -> None:
-    decoder, data = FRAMINGS[framing].decoder(), WRITE[framing](VERSION)
-    states = [decoder.clean]
-    for piece in (data[:1], data[1:]):
-        decoder.feed(piece)
-        states.append(decoder.clean)
-    assert states == [True, False, False]
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_what_has_come_of_a_frame_is_given_back_and_taken_again(framing: str) -> None:
+    decoder, data = FRAMINGS[framing].decoder(), FRAMINGS[framing].encode(VERSION.encode())
+    assert decoder.take_back(0) == b""
+    for size in (1, 10, len(data) - 1):
+        decoder.feed(data + data[:size])
+        assert decoder.next() == VERSION.encode()
+        assert decoder.next() is None
+        assert decoder.take_back(size - 1) is None
+        assert decoder.partial
+        assert decoder.take_back(size) == data[:size]
+        assert not decoder.partial
+    decoder.feed(data)
     assert decoder.next() == VERSION.encode()
-    assert decoder.clean
     # A payload that is no JSON may have had a wrong length; a line is a line.
     decoder.reject()
-    assert decoder.clean == (framing == "lines")
+    assert decoder.take_back(0) == (b"" if framing == "lines" else None)
 
 
 # The real process.

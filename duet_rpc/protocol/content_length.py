@@ -70,7 +70,7 @@ class ContentLengthDecoder:
 
     def feed(self, data: bytes) -> None:
         """Take one piece of input."""
-        if self.clean:
+        if self._at == self._fresh == len(self._buffer):
             # The usual case, a piece that begins with a frame, is not copied.
             self._buffer = data
             self._at = self._scan = self._head = self._fresh = 0
@@ -96,22 +96,24 @@ class ContentLengthDecoder:
         """Return the next frame or fault, or None where more bytes are needed."""
         buffer, at = self._buffer, self._at
         if at == self._fresh:
-            is_usual = buffer.startswith(self._header, at)
-            if not is_usual:
-                if at == len(buffer):
-                    if at > WINDOW_MAX:
-                        self._buffer = b""  # a large frame is not kept for nothing
-                        self._seen = -1
-                        self._begin(0)
-                    return None
-                is_usual = self._is_usual(buffer, at)
-            if is_usual:
+            if at == len(buffer):
+                if at > WINDOW_MAX:
+                    self._buffer = b""  # a large frame is not kept for nothing
+                    self._seen = -1
+                    self._begin(0)
+                return None
+            if buffer.startswith(self._header, at) or self._is_usual(buffer, at):
                 start = at + len(self._header)
                 end = start + self._size
                 if end <= len(buffer):
                     self._body = start
                     self._at = self._scan = self._head = self._fresh = end
                     return buffer[start:end]
+                may_wait = self._size < SMALL
+            else:
+                may_wait = self._header.startswith(bytes(buffer[at : at + USUAL_MAX]))
+            if may_wait and not self._finished:
+                return None  # and it stays as if nothing had come: see `take_back`
         return self._next_by_steps()
 
     def _is_usual(self, buffer: bytes | bytearray, at: int) -> bool:
@@ -197,8 +199,20 @@ class ContentLengthDecoder:
         self._seen = max(self._seen, self._at)
         self._lose(self._body)
 
+    def take_back(self, most: int) -> bytes | None:
+        """Give back what has come of a frame of which nothing is read yet."""
+        if self._at != self._fresh or len(self._buffer) - self._at > most:
+            return None
+        rest = bytes(self._buffer[self._at :])
+        self._buffer = b""
+        self._seen = -1
+        self._begin(0)
+        return rest
+
     def expire(self) -> None:
         """Drop the frame that did not arrive in time."""
+        if self._at == self._fresh:
+            self._next_by_steps()
         # The rest of a header may yet come and must not complete it; in a body there
         # may be a whole frame, swallowed by a length that was too long.
         self._seen = len(self._buffer)
@@ -219,11 +233,6 @@ class ContentLengthDecoder:
         self._seen = len(self._buffer)
         self._lose(self._at)
         return Fault(PARSE_ERROR, "input ended before the announced length", body=body)
-
-    @property
-    def clean(self) -> bool:
-        """True where the next byte begins a frame."""
-        return self._at == self._fresh == len(self._buffer)
 
     @property
     def partial(self) -> bool:

@@ -42,15 +42,17 @@ if TYPE_CHECKING:
         def reject(self) -> None:
             """Take note that the frame just handed out held no JSON."""
 
+        def take_back(self, most: int) -> bytes | None:
+            """Give back what has come of a frame of which nothing is read yet.
+
+            It may be nothing. None: something is read, or it is more than so many bytes.
+            """
+
         def expire(self) -> None:
             """Drop the frame that did not arrive in time."""
 
         def finish(self) -> None:
             """Take note that no more will come; `next` then says what that cut off."""
-
-        @property
-        def clean(self) -> bool:
-            """True where the next byte begins a frame."""
 
         @property
         def partial(self) -> bool:

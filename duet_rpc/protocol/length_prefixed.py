@@ -96,6 +96,17 @@ class LengthPrefixedDecoder:
         """
         self._lost = True
 
+    def take_back(self, most: int) -> bytes | None:
+        """Give back what has come of a frame of which nothing is read yet."""
+        if self._lost or self._skip or self._at < self._seen:
+            return None
+        if len(self._buffer) - self._at > most:
+            return None
+        rest = bytes(self._buffer[self._at :])
+        self._buffer.clear()
+        self._at = self._scan = self._seen = 0
+        return rest
+
     def expire(self) -> None:
         """Drop the frame that did not arrive in time."""
         # What took its length from garbage must not go on eating good frames.
@@ -118,11 +129,6 @@ class LengthPrefixedDecoder:
         self._seen = len(self._buffer)
         self._lose(min(self._at + 4, len(self._buffer)))
         return Fault(PARSE_ERROR, "input ended before the announced length", body=body)
-
-    @property
-    def clean(self) -> bool:
-        """True where the next byte begins a frame."""
-        return not self._lost and not self.partial
 
     @property
     def partial(self) -> bool:

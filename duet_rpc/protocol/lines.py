@@ -52,6 +52,14 @@ class LinesDecoder:
     def reject(self) -> None:
         """Take note that the frame just handed out held no JSON: the next line is the next."""
 
+    def take_back(self, most: int) -> bytes | None:
+        """Give back what has come of a frame of which nothing is read yet."""
+        if self._skipping or len(self._buffer) > most:
+            return None
+        rest = bytes(self._buffer)
+        self._drop(len(rest))
+        return rest
+
     def expire(self) -> None:
         """Drop the frame that did not arrive in time."""
         self._drop(len(self._buffer))
@@ -59,11 +67,6 @@ class LinesDecoder:
     def finish(self) -> None:
         """Take note that no more will come: what is there is the last line."""
         self._finished = True
-
-    @property
-    def clean(self) -> bool:
-        """True where the next byte begins a frame."""
-        return not self._buffer and not self._skipping
 
     @property
     def partial(self) -> bool:

@@ -128,11 +128,6 @@ scan = make_scanner(Scanner())  # type: ignore[arg-type]
 
 def parse(body: bytes | bytearray, batch: bool = False) -> Request | Response | Failure | Batch:
     """Turn one body into the message it holds; an array only where batches are allowed."""
-    tail, method, empty = _last
-    if body.endswith(tail) and body.startswith(USUAL):
-        id = body[USUAL_SIZE : -len(tail)]
-        if id.isdigit() and id[0] != ZERO:
-            return Request(method, empty and empty(), id.decode())
     if len(body) > LARGE:
         from duet_rpc.protocol.large import parse_large
 
@@ -172,32 +167,6 @@ def parse_text(body: bytes | bytearray, batch: bool) -> Request | Response | Fai
             NULL, INVALID_REQUEST, "Batch requests not supported", {"reason": BATCH_NOT_SUPPORTED}
         )
     return fail(Fault(INVALID_REQUEST, "expected an object"))
-
-
-# A client that calls a method without parameters again sends the same bytes as before,
-# but for the id. What stands behind the id is then known to be right and is not parsed
-# again: half of the time of each in a burst.
-
-USUAL = b'{"jsonrpc":"2.0","id":'
-USUAL_SIZE = len(USUAL)
-ZERO = ord("0")
-TAIL_MAX = 200  # bytes that are kept
-
-_last: tuple[bytes, str, Callable[[], Any] | None] = (b',"method":"version"}', "version", None)
-"""What stood behind the last such id, from the comma on; its method; what makes its params."""
-
-
-def _remember(body: bytes | bytearray, method: str, params: object) -> None:
-    global _last
-    id, comma, rest = bytes(body).removeprefix(USUAL).partition(b",")
-    if len(rest) < TAIL_MAX and is_plain(id, rest):
-        _last = (comma + rest, method, None if params is None else type(params))
-
-
-def is_plain(id: bytes, rest: bytes) -> bool:
-    """Return True where an id is a number, and what stands behind it has no other."""
-    # A second id counts, however it is spelt.
-    return id.isdigit() and b'"id"' not in rest and b"\\" not in rest
 
 
 def _read_batch(elements: list[object], text: str, at: int) -> Batch | Failure:
@@ -260,8 +229,6 @@ def read_envelope(
     elif params is not None and not isinstance(params, (dict, list)):
         detail = "params must be an object or an array"
     else:
-        if not params:
-            _remember(body, method, params)
         return Request(method, params, text)
     return Failure(text or NULL, INVALID_REQUEST, f"{TITLES[INVALID_REQUEST]}: {detail}")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Reader:
     """Takes pieces of input and gives messages."""
 
-    __slots__ = ("_decoder", "batch", "expire", "feed", "finish", "framing")
+    __slots__ = ("_decoder", "batch", "expire", "feed", "finish", "framing", "take_back")
 
     def __init__(self, framing: Framing | None = CONTENT_LENGTH, batch: bool = False) -> None:
         """Read this framing; None means the one that the first byte tells."""
@@ -37,6 +37,7 @@ class Reader:
         self.framing = framing
         self._decoder = framing.decoder()
         self.feed = self._decoder.feed
+        self.take_back = self._decoder.take_back
         self.expire = self._decoder.expire
         self.finish = self._decoder.finish
 
@@ -46,11 +47,6 @@ class Reader:
         if data:
             self._use(guess_framing(data))
             self.feed(data)
-
-    @property
-    def clean(self) -> bool:
-        """True where the next byte begins a frame."""
-        return self._decoder.clean
 
     @property
     def partial(self) -> bool:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 # What a client has asked so often in a row is worth knowing by heart.
 OFTEN = 16
+SHORT = 128  # bytes, about a frame that asks for something without params
 
 FLUSH_AT = 64 * 1024
 LARGE = 1024 * 1024
@@ -145,6 +146,7 @@ class Daemon:
         self._asked = ""  # the method that was called last and always has the same result,
         self._times = 0  # and how often in a row
         self.piece: bytes | None = None  # the last one of input
+        self._fed = False  # the reader may hold something
         self._replies: list[bytes] = []
         self._waiting = 0  # bytes in _replies
         self._leaving = False
@@ -199,8 +201,7 @@ class Daemon:
 
     def _receive(self) -> bool:
         """Wait for input and feed it to the reader; False where there is no more."""
-        stdio, lifecycle, log, reader = self._stdio, self._lifecycle, self.log, self.reader
-        repeat = self._repeat
+        stdio, lifecycle = self._stdio, self._lifecycle
         while not lifecycle.stopping and not self._ended:
             if not lifecycle.ticking and self._put_in_order():
                 return True  # loading may have read ahead
@@ -209,17 +210,36 @@ class Daemon:
                 if self._deadline is not None and monotonic() >= self._deadline:
                     self._expire()
                 continue
-            if len(piece) == repeat.size and reader.clean and log.level > DEBUG:
-                reply = repeat.answer(piece)
-                if reply is not None:
-                    stdio.write(reply)
-                    continue
-            self.piece = piece
-            if self._deadline is not None:
-                self._arriving += len(piece)
-            reader.feed(piece)
-            return bool(piece)
+            if self._take(piece):
+                return bool(piece)
         return not self._ended
+
+    def _take(self, piece: bytes) -> bool:
+        """Take one piece of input; False where that has answered all of it."""
+        repeat = self._repeat
+        if 0 < repeat.size <= len(piece) and self.log.level > DEBUG:
+            if self._fed:
+                held = self.reader.take_back(repeat.size)
+                if held is not None:
+                    piece = held + piece
+                    self._fed = False
+            if not self._fed:
+                replies, end = repeat.answer(piece)
+                if end:
+                    self._deadline = None
+                    if end < len(piece):  # first: while replies are stuck, more may be read
+                        self._feed(piece[end:])
+                    self._stdio.write(replies)
+                    return self._fed
+        self.piece = piece
+        if self._deadline is not None:
+            self._arriving += len(piece)
+        self._feed(piece)
+        return True
+
+    def _feed(self, piece: bytes) -> None:
+        self._fed = True
+        self.reader.feed(piece)
 
     def _put_in_order(self) -> bool:
         """Do what waits until nothing else is to be done; False where there is nothing."""
@@ -255,7 +275,7 @@ class Daemon:
                 piece = stdio.read()
                 self._ended = not piece
                 self._ahead += len(piece)
-                reader.feed(piece)
+                self._feed(piece)
             elif isinstance(message, Request) and self._is_cancel(message):
                 self._cancel(message)
             else:
@@ -348,7 +368,7 @@ class Daemon:
         self.piece = None
         if method != self._asked:
             self._asked, self._times = method, 0
-        self._times += 1
+        self._times += 1 + len(piece) // SHORT  # of a burst, as many as it may hold
         if self._times >= OFTEN:
             self._repeat.learn(piece, method, result, self.reader.framing)
 

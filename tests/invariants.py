@@ -127,7 +127,10 @@ def describe(message: object) -> object:
 def read(
     name: str, pieces: list[bytes], end: bool = True, again: bool = False
 ) -> tuple[AnyReader, list[object]]:
-    """Feed pieces, and take what they add up to; perhaps with what has come before once more."""
+    """Feed pieces, and take what they add up to.
+
+    Perhaps with what has come before once more, and as if all but the smallest were large.
+    """
     reader: AnyReader = Reader(FRAMINGS.get(name), batch=True)
     if name.startswith(SERVER):
         reader = ServerReader(name.removeprefix(SERVER))
@@ -136,6 +139,7 @@ def read(
     for piece in pieces:
         if again and isinstance(reader, Reader):
             piece = (reader.take_back(BODY) or b"") + piece
+            reader.reserve(5, lambda _: None)
         reader.feed(piece)
         fed += len(piece)
         found += take(reader, fed + 1)

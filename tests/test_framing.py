@@ -249,6 +249,74 @@ def test_nothing_is_held_where_the_next_byte_begins_a_frame_and_only_there(size:
     assert decoder.take_back(100) is None
 
 
+BODY = bytes(range(256)) * 40
+
+
+def in_one_place(size: int) -> ContentLengthDecoder:
+    """Feed so much of a frame with that body, and have it come together in one place."""
+    decoder, made = ContentLengthDecoder(), list[int]()
+    decoder.feed(frame(BODY)[: -len(BODY)] + BODY[:size])
+    assert decoder.next() is None
+    decoder.reserve(2000, made.append)
+    assert made == [len(BODY)]
+    assert decoder.partial
+    return decoder
+
+
+def test_a_large_body_comes_together_in_one_place() -> None:
+    for rest in (b"", GOOD):
+        decoder = in_one_place(2000)
+        for at in range(2000, len(BODY), 1000):
+            assert decoder.next() is None
+            decoder.feed(BODY[at : at + 1000] + (rest if at + 1000 >= len(BODY) else b""))
+        assert decoder.next() == BODY
+        assert decoder.next() == (rest.partition(b"\r\n\r\n")[2] or None)
+
+
+def test_a_large_body_behind_garbage_comes_together_too() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"garbage\n" + frame(BODY)[:5000])
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    decoder.reserve(2000, lambda _: None)
+    decoder.feed(frame(BODY)[5000:])
+    assert decoder.next() == BODY
+
+
+@pytest.mark.parametrize(("come", "large"), [(1999, 2000), (8241, 2000), (3000, 3001)])
+def test_what_is_not_large_or_nearly_there_grows_as_it_comes(come: int, large: int) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(frame(BODY)[: -len(BODY)] + BODY[:come])
+    assert decoder.next() is None
+    decoder.reserve(large, lambda _: pytest.fail("it is not large"))
+    decoder.feed(BODY[come:])
+    assert decoder.next() == BODY
+
+
+def test_a_large_body_that_is_cut_off_is_one_fault_with_what_has_come() -> None:
+    decoder = in_one_place(2000)
+    decoder.feed(b"more")
+    decoder.finish()
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert (fault.detail, fault.body) == (
+        "input ended before the announced length", BODY[:2000] + b"more",
+    )  # fmt: skip
+
+
+def test_a_frame_swallowed_by_a_large_one_is_served_after_all() -> None:
+    decoder = in_one_place(2000)
+    decoder.feed(b"\n" + GOOD)
+    assert decoder.next() is None
+    decoder.expire()
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+    decoder = in_one_place(2000)
+    decoder.feed((b"\n" + GOOD).ljust(len(BODY) - 2000))
+    assert decoder.next() == BODY[:2000] + (b"\n" + GOOD).ljust(len(BODY) - 2000)
+    decoder.reject()
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
 @pytest.mark.parametrize("value", BAD_LENGTHS.values(), ids=list(BAD_LENGTHS))
 def test_a_length_that_is_no_number_is_never_taken_for_one(value: str) -> None:
     decoder = ContentLengthDecoder()

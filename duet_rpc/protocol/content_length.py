@@ -17,6 +17,11 @@ from duet_rpc.protocol.errors import (
 )
 from duet_rpc.protocol.limits import BODY_MAX, HEADER_MAX, PEEK
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from io import BytesIO
+
 DIGITS_MAX = len(str(BODY_MAX))
 
 LENGTH = b"content-length"
@@ -42,7 +47,7 @@ class ContentLengthDecoder:
 
     __slots__ = (
         "_at", "_body", "_buffer", "_finished", "_fresh", "_from_server", "_head", "_header",
-        "_length", "_lost", "_refusal", "_scan", "_seen", "_size",
+        "_length", "_lost", "_place", "_refusal", "_scan", "_seen", "_size",
     )  # fmt: skip
 
     def __init__(self, from_server: bool = False) -> None:
@@ -53,6 +58,7 @@ class ContentLengthDecoder:
         self._body = 0  # where the body of the last frame handed out began
         self._seen = -1  # a header that ends here or before begins inside a broken frame
         self._lost = False
+        self._place: BytesIO | None = None  # where a large body comes together
         self._finished = False
         self._header = USUAL + b"0\r\n\r\n"  # of the last usual frame,
         self._size = 0  # and the length that it gave
@@ -70,6 +76,9 @@ class ContentLengthDecoder:
 
     def feed(self, data: bytes) -> None:
         """Take one piece of input."""
+        if self._place is not None:
+            self._fill(self._place, data)
+            return
         if self._at == self._fresh == len(self._buffer):
             # The usual case, a piece that begins with a frame, is not copied.
             self._buffer = data
@@ -131,6 +140,32 @@ class ContentLengthDecoder:
             return False
         self._header, self._size = bytes(buffer[at : blank + 4]), length
         return True
+
+    def reserve(self, large: int, make_room: Callable[[int], None]) -> None:
+        """Take all memory for a body at once, if so much has come and is still to come."""
+        come = len(self._buffer) - self._at
+        if come < large or self._length - come < large or self._length > BODY_MAX:
+            return
+        if self._head >= 0 or self._at <= self._seen:
+            return
+        from io import BytesIO
+
+        make_room(self._length)
+        place = BytesIO()
+        place.seek(self._length - 1)
+        place.write(b"\0")
+        place.seek(0)
+        place.write(self._buffer[self._at :])
+        self._place, self._buffer = place, b""
+        self._at = 0
+        self._seen = self._fresh = -1
+
+    def _fill(self, place: BytesIO, data: bytes) -> None:
+        missing = self._length - place.tell()
+        place.write(data[:missing])
+        if len(data) >= missing:
+            self._place = None
+            self._buffer = place.getvalue() + data[missing:]
 
     def _next_by_steps(self) -> bytes | bytearray | Fault | None:
         self._fresh = -1
@@ -211,6 +246,7 @@ class ContentLengthDecoder:
 
     def expire(self) -> None:
         """Drop the frame that did not arrive in time."""
+        self._empty_place()
         if self._at == self._fresh:
             self._next_by_steps()
         # The rest of a header may yet come and must not complete it; in a body there
@@ -220,7 +256,13 @@ class ContentLengthDecoder:
 
     def finish(self) -> None:
         """Take note that no more will come; `next` then says what that cut off."""
+        self._empty_place()
         self._finished = True
+
+    def _empty_place(self) -> None:
+        if self._place is not None:
+            self._buffer = self._place.getvalue()[: self._place.tell()]
+            self._place = None
 
     def _cut_off(self) -> Fault | None:
         if not self._finished or not self.partial:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
         def reject(self) -> None:
             """Take note that the frame just handed out held no JSON."""
 
+        def reserve(self, large: int, make_room: Callable[[int], None]) -> None:
+            """Take all memory for a body at once, if so much has come and is still to come."""
+
         def take_back(self, most: int) -> bytes | None:
             """Give back what has come of a frame of which nothing is read yet.
 

@@ -9,6 +9,10 @@ from __future__ import annotations
 from duet_rpc.protocol.errors import PARSE_ERROR, Fault, oversize
 from duet_rpc.protocol.limits import BODY_MAX, PEEK
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TEXT = ord("\t")  # the lowest byte of a text; as the first of a length it means 150 MB
 NEWLINE = ord("\n")
 
@@ -95,6 +99,9 @@ class LengthPrefixedDecoder:
         of the text's own, what follows is the rest and not a prefix.
         """
         self._lost = True
+
+    def reserve(self, large: int, make_room: Callable[[int], None]) -> None:
+        """Leave a large frame to grow as it comes."""
 
     def take_back(self, most: int) -> bytes | None:
         """Give back what has come of a frame of which nothing is read yet."""

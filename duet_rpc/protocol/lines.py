@@ -5,6 +5,10 @@ from __future__ import annotations
 from duet_rpc.protocol.errors import Fault, oversize
 from duet_rpc.protocol.limits import BODY_MAX, PEEK
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class LinesDecoder:
     """One JSON text a line; LF or CRLF; the last line may lack its end."""
@@ -51,6 +55,9 @@ class LinesDecoder:
 
     def reject(self) -> None:
         """Take note that the frame just handed out held no JSON: the next line is the next."""
+
+    def reserve(self, large: int, make_room: Callable[[int], None]) -> None:
+        """Leave a large frame to grow as it comes."""
 
     def take_back(self, most: int) -> bytes | None:
         """Give back what has come of a frame of which nothing is read yet."""

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 class Reader:
     """Takes pieces of input and gives messages."""
 
-    __slots__ = ("_decoder", "batch", "expire", "feed", "finish", "framing", "take_back")
+    __slots__ = (
+        "_decoder", "batch", "expire", "feed", "finish", "framing", "reserve", "take_back",
+    )  # fmt: skip
 
     def __init__(self, framing: Framing | None = CONTENT_LENGTH, batch: bool = False) -> None:
         """Read this framing; None means the one that the first byte tells."""
@@ -37,6 +39,7 @@ class Reader:
         self.framing = framing
         self._decoder = framing.decoder()
         self.feed = self._decoder.feed
+        self.reserve = self._decoder.reserve
         self.take_back = self._decoder.take_back
         self.expire = self._decoder.expire
         self.finish = self._decoder.finish

@@ -60,7 +60,7 @@ OFTEN = 16
 SHORT = 128  # bytes, about a frame that asks for something without params
 
 FLUSH_AT = 64 * 1024
-LARGE = 1024 * 1024
+LARGE = 256 * 1024
 
 # A look at the input while a method runs waits this long for the rest of a frame, each time
 # and altogether.
@@ -234,6 +234,7 @@ class Daemon:
         self.piece = piece
         if self._deadline is not None:
             self._arriving += len(piece)
+            self.reader.reserve(LARGE, self._make_room)
         self._feed(piece)
         return True
 
@@ -252,6 +253,12 @@ class Daemon:
         log.settle()
         registry.load()
         return True
+
+    def _make_room(self, size: int) -> None:
+        from duet_rpc.server.memory import make_room
+
+        self._arriving += size  # whether or not all of it will come
+        make_room(size)
 
     def _give_memory_back(self) -> None:
         if self._arriving > LARGE:

@@ -171,7 +171,7 @@ def check_cache(archive: str, package: str) -> Check:
 
     roots: list[str] = list_roots()
     fix = "let it be yours, writable by you alone; or set XDG_CACHE_HOME to such a folder"
-    if package.startswith(archive + os.sep):
+    if package.startswith("/proc/self/fd/"):
         tried = " nor ".join(roots)
         return Check("cache", WARN, f"neither {tried} can be used: each start is slower", fix)
     if roots and not package.startswith(roots[0] + os.sep):

@@ -86,5 +86,5 @@ def test_what_is_read_in_the_middle_of_other_code_finds_its_modules_loaded() -> 
         check=True,
     )
     loaded = set(done.stderr.decode().split())
-    assert {"re", "json.decoder"} <= loaded
+    assert {"re", "json.decoder", "duet_rpc.protocol.broken", "duet_rpc.protocol.large"} <= loaded
     assert "duet_rpc.methods.loading" not in loaded

@@ -64,6 +64,20 @@ def test_the_table_of_hostile_inputs(python: str, tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
+def test_without_any_place_to_write_it_runs_from_memory(python: str, tmp_path: Path) -> None:
+    env = {**home(tmp_path), "HOME": "/proc", "TMPDIR": "/proc"}
+    assert version(python, env) == VERSION
+    _, _, log = run(request(1, "setLogLevel", ["debug"]), [python, PYZ, "rpc"], env)
+    assert "started" in log
+    assert not builds(tmp_path)
+
+
+def test_shivs_own_variables_lead_to_shivs_own_ways(python: str, tmp_path: Path) -> None:
+    env = {**home(tmp_path), "SHIV_ROOT": str(tmp_path / "shiv")}
+    assert version(python, env) == VERSION
+    assert len(builds(tmp_path / "shiv")) == 1
+
+
 def test_the_six_calls_and_the_exit(python: str, tmp_path: Path) -> None:
     with daemon([python, PYZ, "rpc"], home(tmp_path)) as client:
         assert client.call("initialize")["serverInfo"]["name"] == "duet-rpc"
@@ -193,14 +207,6 @@ def test_without_a_home_directory_it_unpacks_elsewhere(tmp_path: Path, trouble: 
     assert len(builds(tmp_path / "tmp")) == 1
     assert not builds(tmp_path / "home")
     assert not (tmp_path / "never").exists()
-
-
-def test_without_any_place_to_write_it_runs_from_the_archive(tmp_path: Path) -> None:
-    env = {**home(tmp_path), "HOME": "/proc", "TMPDIR": "/proc"}
-    assert version(sys.executable, env) == VERSION
-    _, _, log = run(request(1, "setLogLevel", ["debug"]), [sys.executable, PYZ, "rpc"], env)
-    assert "started" in log
-    assert not builds(tmp_path)
 
 
 def test_without_any_place_to_write_or_keep_it_says_what_to_do(tmp_path: Path) -> None:
@@ -363,12 +369,6 @@ def test_the_collector_is_at_work_when_methods_run(tmp_path: Path) -> None:
     version(sys.executable, env)
     with daemon([sys.executable, PYZ, "rpc", "--methods", str(methods)], env) as client:
         assert client.call("collector") == [True, True]
-
-
-def test_shivs_own_variables_lead_to_shivs_own_ways(tmp_path: Path) -> None:
-    env = {**home(tmp_path), "SHIV_ROOT": str(tmp_path / "shiv")}
-    assert version(sys.executable, env) == VERSION
-    assert len(builds(tmp_path / "shiv")) == 1
 
 
 # The file itself.

@@ -174,7 +174,7 @@ def main() -> NoReturn:
 def run(words: Words) -> int:
     """Do what the words ask for; a server does not return from here."""
     if words.command in ("rpc", "mcp") and not words.gateway and not words.help:
-        run_server(words)
+        run_server(words)  # from where nothing comes back
     from duet_rpc.commands import run_command
 
     return run_command(words)

@@ -309,7 +309,10 @@ def test_a_frame_swallowed_by_a_large_one_is_served_after_all() -> None:
     decoder.feed(b"\n" + GOOD)
     assert decoder.next() is None
     decoder.expire()
-    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+    for _ in range(2):
+        assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+        assert decoder.next() is None
+        decoder.feed(GOOD)
     decoder = in_one_place(2000)
     decoder.feed((b"\n" + GOOD).ljust(len(BODY) - 2000))
     assert decoder.next() == BODY[:2000] + (b"\n" + GOOD).ljust(len(BODY) - 2000)

@@ -15,6 +15,7 @@ LSP_JSONRPC = "python-lsp-jsonrpc"
 VSCODE = "vscode-jsonrpc"
 PYGLS = "pygls"
 ACCELERATED = "duet-rpc + msgspec"
+LEAN_ACCELERATED = "lean Python + msgspec"
 RASS = "rassumfrassum"
 ALONE = "duet-rpc, alone"
 
@@ -48,13 +49,20 @@ def programs() -> list[Program]:
         Program(PYGLS, [venv, str(PEERS / "with_pygls.py")]),
         Program(DUET, duet(), methods=("--methods", str(PEERS / "mcp_methods.py"))),
         Program(ACCELERATED, [venv, PYZ, "rpc"], sessions=("big",)),
+        Program(
+            LEAN_ACCELERATED,
+            [venv, "-I", str(PEERS / "lean.py"), "msgspec"],
+            sessions=("big",),
+        ),
     ]
+    has_msgspec = any((path / "msgspec").is_dir() for path in site)
     there = {
         C: LIMIT.exists(),
         LSP_JSONRPC: any((path / "pylsp_jsonrpc").is_dir() for path in site),
         VSCODE: (NODE / "ready").exists(),
         PYGLS: any((path / "pygls").is_dir() for path in site),
-        ACCELERATED: any((path / "msgspec").is_dir() for path in site),
+        ACCELERATED: has_msgspec,
+        LEAN_ACCELERATED: has_msgspec,
     }
     return [program for program in found if there.get(program.name, True)]
 

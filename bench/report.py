@@ -27,7 +27,7 @@ def print_rows(samples: Samples, names: list[str]) -> None:
         ours = measured.get(row.ours)
         for name in names:
             if measured.get(name):
-                line = f"  {name:20} {spread(measured[name])!s:26}"
+                line = f"  {name:22} {spread(measured[name])!s:26}"
                 if ours and name != row.ours and any(measured[name]):
                     line += f" {row.ours} takes {ratio(ours, measured[name])} of it"
                 print(line.rstrip())

@@ -293,6 +293,15 @@ def test_what_is_not_large_or_nearly_there_grows_as_it_comes(come: int, large: i
     assert decoder.next() == BODY
 
 
+def test_the_rest_of_a_header_is_no_large_body() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 43\r\nX-Header: of some length")
+    assert decoder.next() is None
+    decoder.reserve(10, lambda _: pytest.fail("it is not a body"))
+    decoder.feed(b"\r\n\r\n" + VERSION.encode())
+    assert decoder.next() == VERSION.encode()
+
+
 def test_a_large_body_that_is_cut_off_is_one_fault_with_what_has_come() -> None:
     decoder = in_one_place(2000)
     decoder.feed(b"more")

@@ -267,6 +267,18 @@ def test_an_oversized_payload_has_ended_when_its_newline_has_come() -> None:
     assert states == [(True, None), (False, b"")]
 
 
+def test_what_is_dropped_is_not_held() -> None:
+    decoder = LengthPrefixedDecoder()
+    decoder.feed(b"\0\0\0\2{}no newline")
+    assert isinstance(decoder.next(), Fault)
+    for _ in range(100):
+        decoder.feed(b"x" * 10_000)
+        assert decoder.next() is None
+    assert len(decoder._buffer) <= 10_000
+    decoder.feed(prefixed(VERSION))
+    assert decoder.next() == VERSION.encode()
+
+
 def test_what_begins_inside_a_broken_frame_is_not_given_back() -> None:
     decoder = LengthPrefixedDecoder()
     decoder.feed(b"\0\0\0\x08" + b"ab" + b"\0\0\0\x20" + b"{}" + b"no newline")

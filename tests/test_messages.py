@@ -123,6 +123,11 @@ def test_what_only_looks_like_an_id_is_none(text: str) -> None:
     assert read_id(text.encode()) is None
 
 
+@pytest.mark.parametrize("byte", [b"\x80", b"\xc3", b"\xff"])
+def test_an_id_with_a_byte_that_is_not_utf_8_is_not_echoed(byte: bytes) -> None:
+    assert read_id(b'{"id":"a' + byte + b'","x":') is None
+
+
 def test_the_id_behind_a_string_with_an_escape_is_read() -> None:
     for value in ('"\\n,x"', '"x\\n,x"', '"\\q,x"', '"\\q"', '"\\q\\",x"', '"\\",\\"id\\":8,"'):
         text = f'{{"a":{value},"id":7,"b":'

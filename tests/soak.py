@@ -68,6 +68,8 @@ class Soak:
         self.process = self._start()
         for pipe in (self.process.stdin, self.process.stdout):
             os.set_blocking(pipe.fileno(), False)  # type: ignore[union-attr]
+        self.sent += 1
+        self._add_much(self.sent)  # what memory that takes is no growth later
 
     def _start(self) -> subprocess.Popen[bytes]:
         env = {**os.environ, "PYTHONPATH": str(TOP), "DUET_RPC_LOG": ""}
@@ -138,12 +140,22 @@ class Soak:
             # libfaketime makes sleeping fail at times.
             slow = "spin" if self.trouble == "clock set back" else "sleep"
             self._expect(Answer(id), request(id, slow, [self.chance.uniform(0.0, 0.12)]))
+        elif draw < 0.256:
+            self._add_much(id)
         elif draw < 0.3:
             size = int(self.chance.paretovariate(0.5)) % 200_000
             self._expect(Answer(id), request(id, "system.echo", {"message": "é" * size}))
         else:
             name = self.chance.choice(["version", "listMethods", "describeMethods", "system.ping"])
             self._expect(Answer(id), plain(id, name) if id % 2 else request(id, name))
+
+    def _add_much(self, id: int) -> None:
+        """Add one large request, and the same small one many times in a row."""
+        text = "to be\n" * self.chance.randrange(100_000, 200_000)
+        self._expect(Answer(id), request(id, "version", {"_meta": {"text": text}}))
+        for _ in range(self.chance.randrange(1500)):
+            self.sent += 1
+            self._expect(Answer(self.sent), plain(self.sent, "version"))
 
     def _expect(self, answer: Error | Answer, data: bytes) -> None:
         self.expected.append((f"request {self.sent}", answer))

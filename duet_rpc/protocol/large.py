@@ -17,15 +17,9 @@ if TYPE_CHECKING:
 
     from duet_rpc.protocol.messages import Batch, Failure, Request, Response
 
-_decode: Callable[[bytes | bytearray], object] | None = None
-
 
 def parse_large(body: bytes | bytearray, batch: bool) -> Request | Response | Failure | Batch:
     """Turn one large body into the message it holds."""
-    global _decode
-
-    if _decode is None:
-        _decode = _find_accelerator()
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -41,7 +35,7 @@ def _find_accelerator() -> Callable[[bytes | bytearray], object]:
     if Scanner.parse_int is int:
         try:
             import msgspec  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
+        except Exception:  # noqa: BLE001, S110 - not there, or broken: it is not needed
             pass
         else:
             return lambda body: _try(msgspec.json.decode, body)
@@ -53,3 +47,7 @@ def _try(decode: Callable[[bytes | bytearray], object], body: bytes | bytearray)
         return decode(body)
     except Exception:  # noqa: BLE001 - whatever it is, the usual parser has the last word
         return None
+
+
+# Not at the first large body: that may come in the middle of other code, which imports too.
+_decode = _find_accelerator()

@@ -36,6 +36,7 @@ READ_SIZES = [1 << 20] * 8 + [999, 7]
 WRITE_SIZES = [65536] * 16 + [4096, 100, 7, 1]
 AHEAD = 300_000  # bytes that may be on their way
 PATIENCE = 30.0  # seconds without a reply
+WARM = 2500  # replies until all that it loads is loaded
 GROWTH = 8_000_000  # bytes of memory that are no growth
 
 FAKETIME = [
@@ -252,7 +253,7 @@ class Soak:
             assert now - last < PATIENCE, (
                 f"no reply to {self.expected[0] if self.expected else None}"
             )
-            if now >= measured:
+            if now >= measured and self.received > WARM:
                 self._measure()
                 measured = now + max(seconds / 20, 0.5)
             if now >= end and not self._out and not self.expected:

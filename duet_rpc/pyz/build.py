@@ -50,7 +50,7 @@ def main() -> None:
     made = build / "shiv.pyz"
     python = [sys.executable, "-m"]
     run(
-        *python, "shiv.cli", "--site-packages", site, "--reproducible", "--compile-pyc",
+        *python, "shiv.cli", "--site-packages", site, "--reproducible",
         "--python", "/usr/bin/env python3", "--entry-point", "duet_rpc.cli:main",
         "--output-file", made,
     )  # fmt: skip

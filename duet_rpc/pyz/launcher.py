@@ -16,6 +16,9 @@ def go(root, build):  # type: ignore[no-untyped-def]  # noqa: D103
     packages = build + "/site-packages"
     try:
         directory = os.open(packages, os.O_RDONLY)
+        if directory < 3:  # stdin or stdout is closed, and is to be found so
+            os.close(directory)
+            return
         # Code is loaded only from what is the user's own and nobody else can write to; in
         # such a folder no part of the path can be changed under us.
         for seen in (os.lstat(root), os.lstat(build), os.fstat(directory)):

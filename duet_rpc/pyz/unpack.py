@@ -43,7 +43,7 @@ def start(archive: str, name: str) -> None:
 def in_memory(archive: str) -> str:
     """Return the packages where nothing can be unpacked: slower, but it works."""
     try:
-        held = os.memfd_create("duet-rpc")
+        held = out_of_the_way(os.memfd_create("duet-rpc"))
     except (AttributeError, OSError):
         sys.exit(
             "duet-rpc: there is no folder to unpack into. Set XDG_CACHE_HOME or TMPDIR to one "
@@ -88,11 +88,20 @@ def find(root: str, name: str) -> str | None:
         if not all(is_private(each) for each in (root, f"{root}/{name}", path)):
             return None
         # Held open and locked until the process ends: nobody deletes it meanwhile.
-        directory = os.open(path, os.O_RDONLY)
+        directory = out_of_the_way(os.open(path, os.O_RDONLY))
         fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return None
     return path if os.fstat(directory).st_nlink else None
+
+
+def out_of_the_way(descriptor: int) -> int:
+    """Leave 0 to 2 as they are: whoever has closed one of them is told so later."""
+    if descriptor > 2:
+        return descriptor
+    higher = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return higher
 
 
 def unpack(archive: str, root: str, name: str) -> None:

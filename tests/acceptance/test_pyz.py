@@ -46,7 +46,7 @@ def builds(folder: Path) -> list[str]:
 def version(python: str, env: dict[str, str]) -> object:
     """Make one call to a new daemon."""
     code, replies, log = run(request(1), [python, PYZ, "rpc"], env)
-    assert code == 0
+    assert code == 0, log
     assert "Traceback" not in log
     return replies[0]["result"]
 
@@ -73,7 +73,10 @@ def test_without_any_place_to_write_it_runs_from_memory(python: str, tmp_path: P
 
 
 def test_shivs_own_variables_lead_to_shivs_own_ways(python: str, tmp_path: Path) -> None:
-    env = {**home(tmp_path), "SHIV_ROOT": str(tmp_path / "shiv")}
+    # Too long a name for a socket, such as Python's own compiler makes to share its work.
+    scratch = tmp_path / ("long" * 30)
+    scratch.mkdir()
+    env = {**home(tmp_path), "SHIV_ROOT": str(tmp_path / "shiv"), "TMPDIR": str(scratch)}
     assert version(python, env) == VERSION
     assert len(builds(tmp_path / "shiv")) == 1
 
@@ -248,6 +251,30 @@ def test_a_folder_inside_one_that_others_can_write_to_is_not_trusted(tmp_path: P
         root.chmod(0o700)
         os.chown(root, 12345, 12345)
         assert version(sys.executable, env) == VERSION
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["first start", "later"])
+@pytest.mark.parametrize("nowhere", [False, True], ids=["at home", "in memory"])
+def test_descriptors_that_are_closed_from_the_start_stay_closed(
+    tmp_path: Path, warm: bool, nowhere: bool
+) -> None:
+    env = home(tmp_path)
+    if nowhere:
+        env = {**env, "HOME": "", "TMPDIR": "/proc/no"}
+    if warm:
+        version(sys.executable, env)
+    words = f"{sys.executable} {PYZ} rpc"
+    for way, code, said in (
+        ("<&-", 0, "stdin closed, shutting down gracefully"),
+        (">&-", 1, "stdout is closed: the client is gone"),
+    ):
+        done = subprocess.run(
+            ["sh", "-c", f"{words} {way}"],
+            input=None if "<" in way else request(1),
+            env={**os.environ, **env}, capture_output=True, timeout=20, check=False,
+        )  # fmt: skip
+        assert done.returncode == code
+        assert said in done.stderr.decode()
 
 
 def test_a_relative_tmpdir_is_none(tmp_path: Path) -> None:

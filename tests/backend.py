@@ -20,6 +20,7 @@ MCP = "mcp" in HABITS
 
 held: list[Any] = []
 seen: list[Any] = []  # notifications
+shut_down = False
 asked: dict[str, Any] = {}  # id of our request: the request that made us ask
 
 
@@ -119,6 +120,27 @@ def flood(request: Any) -> None:
     reply(request, "done")
 
 
+def stream(request: Any) -> None:
+    """Say one thing after the other for a while, in pieces that end in the middle of one."""
+    number, data = 0, b""
+    until = time.monotonic() + request["params"][0]
+    while time.monotonic() < until:
+        while len(data) < 7000:
+            params = {"number": number, "text": "x" * 500}
+            data += frame(json.dumps({"jsonrpc": "2.0", "method": "n", "params": params}).encode())
+            number += 1
+        write(data[:6500])
+        data = data[6500:]
+        time.sleep(0.01)
+    write(data)
+    reply(request, number)
+
+
+def too_large(request: Any) -> None:
+    send(request["params"][0].encode() + b"x" * 11 * 1024 * 1024 + b'"}')
+    reply(request, "done")
+
+
 def babble(request: Any) -> None:
     """Answer, without end, what nobody has asked: nothing of it goes further than the gateway."""
     reply(request, "it begins")
@@ -159,6 +181,25 @@ def list_tools(request: Any) -> None:
     if "ask-first" in HABITS:
         send({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {}})
         note("notifications/message", {"level": "info", "data": "hello"})
+    if "deeper" in HABITS:  # a list after the other
+        depth = HABITS["deeper"] = str(int(HABITS["deeper"]) + 1)
+        deep = b"[" * int(depth) + b"]" * int(depth)
+        tool = b'{"name":"t","inputSchema":{"properties":{"x":{"default":%b}}}}' % deep
+        send(b'{"jsonrpc":"2.0","id":%d,"result":{"tools":[%b]}}' % (request["id"], tool))
+        note("notifications/tools/list_changed", None)
+        return
+    if "tools" in HABITS:
+        reply(request, {"tools": json.loads(HABITS["tools"])})
+        return
+    if "restless" in HABITS:  # the list changes between its pages, so many times in all
+        cursor = (request.get("params") or {}).get("cursor")
+        version = HABITS.get("version", "0")
+        result: dict[str, Any] = {"tools": [{"name": f"v{version}-{cursor or 'first'}"}]}
+        reply(request, result if cursor else {**result, "nextCursor": "last"})
+        if not cursor and int(version) < int(HABITS["restless"]):
+            HABITS["version"] = str(int(version) + 1)
+            note("notifications/tools/list_changed", None)
+        return
     page = int((request.get("params") or {}).get("cursor", "0"))
     name = f"tool{page}"
     tool = b'{"inputSchema": {"type":"object","properties":{"x":{"default":1.0}}},"name" :"%b"}'
@@ -172,10 +213,19 @@ def initialize(request: Any) -> None:
     if "refuse-handshake" in HABITS:
         send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": 1, "message": "no"}})
         return
+    if "broken-handshake" in HABITS:
+        send(b'{"jsonrpc":"2.0","id":%d,"result":{"protocolVersion":NaN}}' % request["id"])
+        return
     version = request["params"].get("protocolVersion")
     info = {"name": "hostile", "version": "1.0"}
     result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
     reply(request, result)
+
+
+def shutdown(request: Any) -> None:
+    global shut_down
+    shut_down = True
+    reply(request, None)
 
 
 METHODS = {
@@ -192,6 +242,8 @@ METHODS = {
     "progress": progress,
     "progress-too-late": progress_too_late,
     "flood": flood,
+    "stream": stream,
+    "too-large": too_large,
     "babble": babble,
     "grandchild": grandchild,
     "big": lambda request: reply(request, "x" * request["params"][0]),
@@ -202,7 +254,7 @@ METHODS = {
     "deaf": lambda _: time.sleep(60),
     "initialize": initialize,
     "tools/list": list_tools,
-    "shutdown": lambda request: reply(request, None),
+    "shutdown": shutdown,
 }
 
 
@@ -241,11 +293,11 @@ def serve() -> None:
             if method == "exit" and "lsp" in HABITS:
                 with open(HABITS["lsp"], "a") as file:
                     file.write("".join(f"{each['method']}\n" for each in seen))
-                os._exit(0)
+                os._exit(0 if shut_down else 1)  # as LSP has it
         elif method in ("echo", "tools/call"):
             echo(message, body)
         elif method in METHODS:
-            METHODS[method](message)  # type: ignore[no-untyped-call]
+            METHODS[method](message)
         else:
             error = {"code": -32601, "message": "Method not found", "data": method, "more": 1}
             send({"jsonrpc": "2.0", "id": message["id"], "error": error})

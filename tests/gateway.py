@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -113,13 +113,14 @@ def gateway(
     backends: Mapping[str, Mapping[str, object]],
     *flags: str,
     times: Mapping[str, object] | None = None,
+    program: Sequence[str] = SHORT_TIMES,
     **options: Any,
 ) -> Iterator[GatewayClient]:
     """Run a gateway, and leave nothing of it behind."""
     config = write_config(path / "gateway.toml", backends)
     shorter = [f"{name}={value}" for name, value in (times or {}).items()]
     env = {"DUET_RPC_CONFIG": str(config), "DUET_RPC_LOG": str(path / "log")}
-    client = GatewayClient([*SHORT_TIMES, *shorter, "--", *flags], env, **options)
+    client = GatewayClient([*program, *shorter, "--", *flags], env, **options)
     try:
         yield client
     finally:
@@ -130,3 +131,14 @@ def gateway(
         finally:
             client.process.kill()
             client.process.communicate()
+
+
+@contextmanager
+def patience_for_depth() -> Iterator[None]:
+    """Let the test itself read what is nested more deeply than usual."""
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(10 * usual)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(usual)

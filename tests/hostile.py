@@ -92,6 +92,11 @@ ROWS = [
     ),
     # A length that is off.
     Row(
+        "a broken frame in which a frame swallows the next",
+        frame(b"}" + length("99", '{"id":8,') + frame(VERSION)),
+        [PARSE, Error(-32700, 8), Answer(7)],
+    ),
+    Row(
         "a length that swallows whole frames",
         length(str(30 * len(frame(VERSION))), "") + 30 * frame(VERSION),
         [PARSE, *[Answer(7)] * 30],

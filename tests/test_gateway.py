@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from tests.gateway import backend, gateway
+from tests.gateway import SHORT_TIMES, backend, gateway, patience_for_depth
 from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
-from tests.support import PATIENCE, frame, notification, request
+from tests.support import PATIENCE, TOP, frame, notification, request
 from tests.terminal import is_alive, is_gone
 
 FRAMINGS = ["content-length", "lines", "length-prefixed"]
@@ -54,6 +56,19 @@ def test_the_six_methods_answer_in_the_gateway(tmp_path: Path) -> None:
         code, replies, _ = client.finish()
         assert (code, replies) == (0, [])
         assert not client.notes, "a lazy backend was started"
+
+
+@pytest.mark.parametrize("method", ["listMethods", "describeMethods", "rpc.discover"])
+def test_a_list_takes_no_params(tmp_path: Path, method: str) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        for params in ([1], {"x": 1}):
+            error = client.ask(method, params)["error"]
+            assert error["code"] == -32602
+            assert set(error["data"]) >= {"param", "expected", "received"}
+        for nothing in ("[]", "{}", "null"):
+            assert client.ask(method, json.loads(nothing))["result"]
+        client.send(request(2, "a/hold") + request(2, method, [1]))
+        assert client.receive()["error"]["code"] == -32600, "its id is in flight"
 
 
 @pytest.mark.parametrize(
@@ -112,6 +127,37 @@ def test_all_that_is_hostile_to_the_daemon_is_met_in_the_same_way(tmp_path: Path
     assert "Traceback" not in logged(tmp_path)
 
 
+ELSEWHERE = """
+import runpy, sys
+sys.path.insert(0, sys.argv.pop(1))
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_gateway_whose_files_are_deleted_goes_on(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    shutil.copytree(TOP / "duet_rpc", files / "duet_rpc")
+    program = [sys.executable, "-c", ELSEWHERE, str(files), *SHORT_TIMES[1:]]
+    backends = {framing: backend(framing=framing) for framing in FRAMINGS}
+    with gateway(tmp_path, {**backends, "m": mcp()}, program=program) as client:
+        client.ask("version")
+        time.sleep(1)  # nothing is asked: a moment to put its house in order
+        shutil.rmtree(files)
+        for name in (*backends, "m"):
+            assert client.ask(f"{name}/pid")["result"] > 0
+            assert client.ask(f"{name}/reply", ['{"id":ID,"result":[}'])["error"]["data"]
+        client.send(frame("[" + "1," * 1_000_000 + "}"))
+        assert client.receive()["error"]["code"] == -32700
+        for row in ROWS:
+            expected = [*row.expected, Answer("good")]
+            replies = client.exchange(row.data + GOOD, len(expected))
+            check([Row(row.name, b"", expected)], replies)
+        assert client.ask("tools/list")["result"]["tools"]
+        assert client.ask("rpc.discover")["result"]["openrpc"]
+    assert "internal error" not in logged(tmp_path)
+
+
 @pytest.mark.parametrize("row", AT_END, ids=lambda row: row.name)
 def test_the_end_of_input_is_answered_as_by_the_daemon(tmp_path: Path, row: Row) -> None:
     with gateway(tmp_path, {"a": backend()}) as client:
@@ -132,6 +178,101 @@ def test_a_frame_that_does_not_become_whole_is_dropped(tmp_path: Path) -> None:
         time.sleep(0.5)
         assert client.ask("a/id", id=4)["result"] > 0, "the same holds for a backend"
     assert logged(tmp_path).count("a frame was not complete") == 2
+
+
+DEEP = range(940, 1000)
+"""Of arrays in arrays; among these are some that can be read once and not a second time."""
+
+
+def test_what_is_nested_too_deeply_costs_one_error(tmp_path: Path) -> None:
+    backends = {"a": backend("never-read"), "m": mcp("never-read")}
+    codes = []
+    with gateway(tmp_path, backends) as client:
+        for depth in DEEP:
+            deep = "[" * depth + "]" * depth
+            for method, params in (
+                ("$/cancelRequest", f'{{"id":2,"x":{deep}}}'),
+                ("$/progress", f'{{"token":2,"x":{deep}}}'),
+                ("a/x", f'{{"_meta":{{"progressToken":1}},"x":{deep}}}'),
+                ("tools/call", f'{{"name":"m__x","x":{deep}}}'),
+                ("m__x", f'{{"x":{deep},"_meta":{{"progressToken":1}}}}'),
+            ):
+                id = "" if method.startswith("$") else '"id":1,'
+                client.send(frame(f'{{"jsonrpc":"2.0",{id}"method":"{method}","params":{params}}}'))
+                if id:
+                    client.send(notification("$/cancelRequest", {"id": 1}))
+                    reply = client.receive()
+                    while reply["id"] is None:  # of what has no id
+                        assert reply["error"]["code"] == -32700
+                        reply = client.receive()
+                    codes.append(reply["error"]["code"])
+        assert client.status()["pending"] == 0
+    assert set(codes) <= {-32800, -32700}, "it is taken, or refused"
+    assert codes[0] == -32800
+
+
+def test_what_a_backend_nests_too_deeply_costs_one_error(tmp_path: Path) -> None:
+    backends = {"a": backend(), "m": mcp("deeper=940")}
+    with patience_for_depth(), gateway(tmp_path, backends) as client:
+        for depth in DEEP:
+            deep = "[" * depth + "]" * depth
+            error = f'{{"code":1,"message":"x","more":1,"data":{deep}}}'
+            text = f'{{"jsonrpc":"2.0","id":ID,"error":{error}}}'
+            assert client.ask("a/reply", [text])["error"]["code"] in (1, -32603)
+            for head in ('"id":"q","method":"x"', '"method":"$/progress"'):
+                params = f'{{"_meta":{{"progressToken":1}},"token":1,"x":{deep}}}'
+                text = f'{{"jsonrpc":"2.0",{head},"params":{params}}}'
+                client.send(request("r", "a/reply", [text]))
+                client.ask("a/held", id=2)
+                client.send(notification("$/cancelRequest", {"id": "r"}))
+                assert client.receive()["id"] == "r"
+            for each in client.notes:
+                if each["method"] == "a/x":
+                    client.send(frame({"jsonrpc": "2.0", "id": each["id"], "result": 0}))
+            assert client.ask("rpc.discover")["result"]["openrpc"]
+            client.notes.clear()
+        assert client.status()["pending"] == 0
+        answers = client.ask("a/seen")["result"]
+    assert len([each for each in answers if each.get("id") == "q"]) == len(DEEP)
+
+
+# A gateway with a fault of its own.
+FAULTY = """
+import runpy, sys
+from duet_rpc.gateway.backend import Backend
+from duet_rpc.gateway.outgoing import Outgoing
+def break_at(owner, name, word):
+    def replaced(*arguments, function=getattr(owner, name)):
+        if word in str(arguments) or word in getattr(arguments[-1], "_text", ""):
+            raise ZeroDivisionError
+        return function(*arguments)
+    setattr(owner, name, replaced)
+break_at(Backend, "request", "fault 1")
+break_at(Outgoing, "settle", "fault 2")
+break_at(Backend, "answer", "fault 3")
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_a_fault_of_our_own_costs_the_message_that_met_it(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", FAULTY, *SHORT_TIMES[1:]]
+    with gateway(tmp_path, {"a": backend()}, program=program) as client:
+        client.send(request("held", "a/hold"))
+        for _ in range(2):
+            error = client.ask("a/fault 1", id=1)["error"]
+            assert error == {"code": -32603, "message": "Internal error"}
+        error = client.ask("a/echo", ["fault 2"], id=2)["error"]
+        assert (error["code"], error["data"]["reason"]) == (-32603, "bad-reply")
+        client.send(request("r", "a/ask", {"id": 1, "method": "x"}))
+        asked = client.note("a/x")
+        client.send(frame({"jsonrpc": "2.0", "id": asked["id"], "result": "fault 3"}))
+        client.send(request(3, "a/release"))
+        assert set(client.replies(2)) == {"held", 3}
+        client.send(notification("$/cancelRequest", {"id": "r"}))
+        assert client.receive()["id"] == "r"
+        assert client.status()["pending"] == 0
+    assert logged(tmp_path).count("internal error: ZeroDivisionError") == 4
 
 
 # Rule 1: ids.
@@ -167,6 +308,23 @@ def test_a_second_request_with_an_id_in_flight_is_refused(tmp_path: Path) -> Non
         assert client.ask("b/pid", id=1)["result"] > 0
 
 
+def test_that_holds_for_whatever_answers_the_second(tmp_path: Path) -> None:
+    none = {"command": ["/no/such/program"]}
+    with gateway(tmp_path, {"a": backend(), "m": mcp(), "none": none}) as client:
+        client.ask("m/pid")
+        client.ask("none/x")
+        client.send(request(5, "a/hold"))
+        for method in (
+            "version", "gateway/status", "nonsense", "tools/list", "tools/call", "m__tool0",
+            "m/initialize", "m/ping", "none/x", "shutdown",
+        ):  # fmt: skip
+            error = client.ask(method, id=5)["error"]
+            assert (error["code"], "in flight" in error["message"]) == (-32600, True), method
+        client.send(request(6, "a/release"))
+        assert "result" in client.replies(2)[5], "the first is kept"
+        assert client.status()["pending"] == 0
+
+
 def test_ten_backends_and_a_thousand_requests_in_flight(tmp_path: Path) -> None:
     names = [f"b{number}" for number in range(10)]
     backends = {name: backend(framing=FRAMINGS[at % 3]) for at, name in enumerate(names)}
@@ -195,6 +353,19 @@ def test_an_answer_for_nobody_and_a_second_one_are_dropped(tmp_path: Path, metho
         assert set(client.replies(2)) == {"held", 4}
 
 
+def test_an_id_of_thousands_of_digits_is_nobodys(tmp_path: Path) -> None:
+    head = '{"jsonrpc":"2.0","id":' + "1" * 5000
+    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
+        client.ask("b/pid")
+        client.send(frame(head + ',"result":1}'))
+        for number, rest in enumerate((',"result":1}', ',"result":1,"x":}', ',"result":NaN}')):
+            client.send(request(f"r{number}", "a/reply", [head + rest]))
+            assert client.ask("a/held", id=1)["result"] == []
+        assert client.ask("b/pid", id=2)["result"] > 0
+        assert client.status()["pending"] == 3
+    assert "a response that nobody asked for was dropped" in logged(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -213,6 +384,16 @@ def test_an_answer_that_is_none_is_an_error_at_once(
         assert error["code"] == -32603
         assert reason in error["message"]
         assert error["data"] == {"backend": "a", "reason": "bad-reply"}
+
+
+@pytest.mark.parametrize("inside", ['"method":"GET",', '"a":"\\"","params":[],"method":1,'])
+def test_a_method_inside_a_broken_answer_makes_no_request_of_it(
+    tmp_path: Path, inside: str
+) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        broken = f'{{"jsonrpc":"2.0","id":ID,"result":{{{inside}"x":NaN}}}}'
+        assert client.ask("a/reply", [broken])["error"]["data"]["reason"] == "bad-reply"
+        assert client.ask("a/seen")["result"] == []
 
 
 def test_a_null_error_beside_a_result_is_a_result(tmp_path: Path) -> None:
@@ -240,6 +421,24 @@ def test_it_ends_the_request_it_answers_and_no_other(
         assert client.ask("a/held", id=2)["result"] == [1, 2]
         client.send(request("third", "a/release"))
         assert client.replies(3).keys() == {"first", "second", "third"}
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize(
+    "head",
+    [
+        '"method":"log","params":"', '"params":"', '"id":"q","method":"log","params":"',
+        '"id":987654,"result":"',
+    ],
+)  # fmt: skip
+def test_what_is_too_large_and_no_answer_to_it_ends_no_request(
+    tmp_path: Path, framing: str, head: str
+) -> None:
+    with gateway(tmp_path, {"a": backend(framing=framing)}) as client:
+        client.ask("a/too-large", [f'{{"jsonrpc":"2.0",{head}'], id=1)
+        assert client.ask("a/too-large", [f'{{"jsonrpc":"2.0",{head}'], id=2)["result"] == "done"
+        refused = [each["error"]["code"] for each in client.ask("a/seen")["result"]]
+        assert refused == ([-32600] * 2 if '"q"' in head else [])
 
 
 # Rule 2: backends ask.
@@ -274,6 +473,19 @@ def test_where_the_client_never_answers_the_gateway_does(tmp_path: Path) -> None
         assert (answer["id"], answer["error"]["code"]) == ("q", -32803)
         client.send(frame({"jsonrpc": "2.0", "id": asked["id"], "result": "too late"}))
         assert len(client.ask("a/seen")["result"]) == 1
+
+
+def test_each_backend_is_answered_within_its_own_time(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend(), "b": backend(timeout=0.3)}) as client:
+        for name in "ab":
+            client.send(notification(f"{name}/ask", {"id": "q", "method": "x"}))
+            client.note(f"{name}/x")
+        until = time.monotonic() + PATIENCE
+        while client.status()["pending"] > 1 and time.monotonic() < until:
+            time.sleep(0.05)
+        (answer,) = client.ask("b/seen")["result"]
+        assert (answer["id"], answer["error"]["code"]) == ("q", -32803)
+        assert client.ask("a/seen")["result"] == []
 
 
 def test_a_request_with_an_id_in_flight_is_refused_to_the_backend_too(tmp_path: Path) -> None:
@@ -393,6 +605,21 @@ def test_progress_of_the_client_comes_with_the_backends_token(tmp_path: Path) ->
             ]  # fmt: skip
 
 
+@pytest.mark.parametrize("value", ["5", "null", '"x"', "[1]", None])
+def test_progress_that_is_no_object_is_progress_all_the_same(
+    tmp_path: Path, value: str | None
+) -> None:
+    with gateway(tmp_path, {"m": mcp()}) as client:
+        ask = {"id": 1, "method": "x", "params": {"_meta": {"progressToken": 7}}}
+        client.send(request("r", "m/ask", ask))
+        token = json.dumps(client.note("m/x")["params"]["_meta"]["progressToken"])
+        given = "" if value is None else f',"value":{value}'
+        params = f'{{"token":{token}{given}}}'
+        client.send(frame(f'{{"jsonrpc":"2.0","method":"$/progress","params":{params}}}'))
+        seen = client.ask("m/seen")["result"]
+        assert seen[-1]["params"] == {"progressToken": 7, "progress": 0}
+
+
 def test_a_timeout_ends_the_request_and_tells_the_backend(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend(timeout=0.3), "b": backend()}) as client:
         client.send(request("b", "b/hold"))
@@ -430,6 +657,35 @@ def test_fifty_pending_requests_of_a_backend_that_dies_all_get_an_error(tmp_path
         client.send(request(5, "b/release"))
         assert set(client.replies(2)) == {"other", 5}, "the other noticed nothing"
         assert "backend a: last words" in logged(tmp_path)
+
+
+def test_what_an_earlier_life_said_is_not_what_a_later_one_died_of(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}, times={"restart": "0.1"}) as client:
+        client.ask("a/stderr", ["the first life\n"])
+        assert client.ask("a/die")["error"]["data"]["stderr"] == "the first life\nlast words"
+        client.state("a", "backoff")
+        client.state("a", "ready")
+        error = client.ask("a/die", {"signal": "SIGKILL"})["error"]
+        assert error["data"]["stderr"] == "last words"
+        lines = client.call("gateway/log", ["a"])["lines"]
+        assert lines == ["the first life", "last words", "last words"]
+
+
+def test_what_can_not_be_started_again_fails_in_the_end(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    shutil.copy(sys.executable, program)
+    one = {**backend(), "command": [str(program), *backend()["command"][1:]]}  # type: ignore[index]
+    times = {"restart": "0.1,0.1,0.1", "stable": "0.5"}
+    with gateway(tmp_path, {"a": one}, times=times) as client:
+        client.ask("a/pid")
+        time.sleep(0.7)  # its life was stable
+        program.unlink()
+        program.symlink_to(program)
+        client.ask("a/die")
+        for state in ("ready", "backoff", "backoff", "backoff", "failed"):
+            last = client.note("gateway/stateChanged")["params"]
+            assert last["state"] == state
+        assert last["restarts"] == 3
 
 
 def test_what_it_said_before_its_death_counts(tmp_path: Path) -> None:
@@ -666,6 +922,20 @@ def test_no_orphan_is_left_by_a_gateway_that_is_killed(tmp_path: Path) -> None:
         assert [pid for pid in found if not is_gone(pid)] == []
 
 
+def test_nor_where_what_watches_over_it_was_killed_before(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend("stay"), "b": backend("stay")}) as client:
+        found = pids(client, "a")
+        children = Path(f"/proc/{client.process.pid}/task/{client.process.pid}/children")
+        if not children.exists():
+            pytest.skip("no /proc here")
+        for pid in {int(each) for each in children.read_text().split()} - set(found):
+            os.kill(pid, signal.SIGKILL)
+            assert is_gone(pid)
+        found += pids(client, "b")
+        client.process.kill()
+        assert [pid for pid in found if not is_gone(pid)] == []
+
+
 def test_what_a_dead_backend_leaves_behind_is_ended(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend()}) as client:
         pid = client.ask("a/grandchild")["result"]
@@ -682,14 +952,18 @@ def test_a_language_server_is_asked_to_leave(tmp_path: Path) -> None:
         assert file.read_text().splitlines() == ["exit"]
 
 
-def test_a_language_server_that_its_client_ended_is_not_started_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("politely", [True, False])
+def test_a_language_server_that_its_client_ended_is_not_started_again(
+    tmp_path: Path, politely: bool
+) -> None:
     one = backend(f"lsp={tmp_path / 'seen'}", dialect="lsp")
     with gateway(tmp_path, {"a": one}, times={"restart": "0.1"}) as client:
-        client.ask("a/shutdown")
+        client.ask("a/shutdown" if politely else "a/pid")
         client.send(notification("a/exit"))
         client.state("a", "ready")
         client.state("a", "stopped")
         assert client.ask("a/pid")["result"] > 0
+        assert client.status("a")["restarts"] == 0
 
 
 def test_the_client_is_gone(tmp_path: Path) -> None:
@@ -737,6 +1011,20 @@ def test_tools_of_all_servers_are_one_list(tmp_path: Path) -> None:
         assert client.call("describeMethods")[-1] == {
             "name": "b__tool1", "params": ["x: any = ..."], "returns": "object",
         }  # fmt: skip
+
+
+def test_a_tool_without_a_name_is_left_out(tmp_path: Path) -> None:
+    nameless = [
+        "{}",
+        "1",
+        "null",
+        "[]",
+        *(f'{{"name":{each}}}' for each in ("5", "null", "{}", '""')),
+    ]
+    tools = f'tools=[{",".join(nameless)},{{"name":"t"}}]'
+    with gateway(tmp_path, {"a": mcp(tools)}) as client:
+        assert client.call("tools/list") == {"tools": [{"name": "a__t"}]}
+    assert logged(tmp_path).count("a tool without a name was left out") == len(nameless)
 
 
 def test_meta_of_a_tool_called_by_name_is_no_argument(tmp_path: Path) -> None:
@@ -803,6 +1091,21 @@ def test_a_handshake_that_fails_is_a_death(tmp_path: Path, habit: str) -> None:
         assert client.ask("b/pid")["result"] > 0
 
 
+def test_a_handshake_that_can_not_be_read_is_not_waited_for(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": mcp("broken-handshake")}) as client:
+        error = client.ask("a/id")["error"]
+        assert "its answer to the handshake can't be read" in error["message"]
+        assert error["data"]["reason"] == "died"
+
+
+def test_a_handshake_may_take_longer_than_a_request(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": mcp("slow-handshake=1.5", timeout=0.4)}) as client:
+        assert client.ask("a/id")["error"]["data"]["reason"] == "timeout"
+        client.state("a", "ready")
+        assert client.ask("a/pid")["result"] > 0
+        assert client.status("a")["restarts"] == 0
+
+
 def test_a_list_that_changed_is_asked_for_again(tmp_path: Path) -> None:
     changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
     with gateway(tmp_path, {"a": mcp()}) as client:
@@ -812,6 +1115,23 @@ def test_a_list_that_changed_is_asked_for_again(tmp_path: Path) -> None:
         assert client.note("notifications/tools/list_changed")
         assert client.note("a/notifications/tools/list_changed")
         assert len(client.call("tools/list")["tools"]) == 2
+
+
+def test_a_list_that_changes_while_it_is_asked_for_is_asked_for_again(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": mcp("restless=1")}) as client:
+        for _ in range(2):
+            names = [each["name"] for each in client.call("tools/list")["tools"]]
+            assert names == ["a__v1-first", "a__v1-last"]
+        assert len([each for each in client.notes if each["method"].startswith("noti")]) == 1
+
+
+def test_a_list_that_never_stops_changing_is_shown_as_it_is(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": mcp("restless=1000000")}) as client:
+        first, second = (
+            {each["name"] for each in client.call("tools/list")["tools"]} for _ in "12"
+        )
+        assert len(first) == len(second) == 2
+        assert first != second, "it is not kept"
 
 
 def test_idle_means_asleep(tmp_path: Path) -> None:
@@ -831,7 +1151,7 @@ def test_idle_means_asleep(tmp_path: Path) -> None:
 
 
 def test_stdin_may_be_a_file(tmp_path: Path) -> None:
-    from tests.gateway import SHORT_TIMES, write_config
+    from tests.gateway import write_config
 
     config = write_config(tmp_path / "c.toml", {"a": backend()})
     (tmp_path / "in").write_bytes(request(1, "a/id") + request(2))

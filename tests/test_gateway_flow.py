@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.gateway import backend, gateway
-from tests.support import notification, request
+from tests.support import frame, notification, request
+
+FRAMINGS = ["content-length", "lines", "length-prefixed"]
 
 
 def logged(path: Path) -> str:
@@ -59,6 +64,41 @@ def test_a_client_that_reads_slowly_slows_the_backends_and_loses_nothing(tmp_pat
         assert numbers == list(range(40_000))
 
 
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_no_reply_is_lost_while_the_client_pauses_for_longer_than_a_frame_may_take(
+    tmp_path: Path, framing: str
+) -> None:
+    with gateway(tmp_path, {"a": backend(framing=framing)}, times={"read": 1}) as client:
+        sizes = [150_000 + 7 * number for number in range(40)]
+        for number, size in enumerate(sizes):
+            client.send(request(number, "a/big", [size]))
+        time.sleep(2.5)
+        replies = client.replies(len(sizes))
+        assert [len(replies[each]["result"]) for each in range(len(sizes))] == sizes
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_a_steady_stream_may_take_longer_than_a_frame(tmp_path: Path, framing: str) -> None:
+    with gateway(tmp_path, {"a": backend(framing=framing)}, times={"read": 1}) as client:
+        count = client.ask("a/stream", [2.5])["result"]
+        numbers = [each["params"]["number"] for each in client.notes if each["method"] == "a/n"]
+        assert numbers == list(range(count))
+
+
+def test_no_request_is_lost_where_the_gateway_lets_a_client_wait_that_does_not_read(
+    tmp_path: Path,
+) -> None:
+    with gateway(tmp_path, {"a": backend()}, times={"read": 1}) as client:
+        count = 4000
+        data = b"".join(request(number, "rpc.discover") for number in range(count))
+        sending = threading.Thread(target=client.send, args=(data,))
+        sending.start()
+        time.sleep(4)
+        replies = client.replies(count)
+        sending.join()
+        assert set(replies) == set(range(count))
+
+
 def test_a_flooding_backend_does_not_delay_the_others(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
         client.ask("b/pid")
@@ -94,3 +134,24 @@ def test_a_backend_may_ask_without_end_and_never_read(tmp_path: Path) -> None:
     with gateway(tmp_path, {"m": backend("mcp", framing="lines", dialect="mcp")}) as client:
         answer = client.ask("m/ask", {"id": "q", "method": "ping", "before": asks})["result"]
         assert answer == {"jsonrpc": "2.0", "id": "q", "result": {}}
+
+
+def test_a_backend_that_reads_its_answers_is_read_however_many_there_were(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        for size in (*[30_000] * 150, 5_000_000, 30_000):  # in all and at once more than the limit
+            client.send(request("r", "a/ask", {"id": 1, "method": "x"}))
+            answer = {"jsonrpc": "2.0", "id": client.note("a/x")["id"], "result": "y" * size}
+            client.send(frame(answer))
+            assert len(client.receive()["result"]["result"]) == size
+
+
+def test_thousands_that_wait_for_a_handshake_are_given_up_at_once(tmp_path: Path) -> None:
+    slow = backend("mcp", "slow-handshake=30", framing="lines", dialect="mcp", timeout=2)
+    with gateway(tmp_path, {"m": slow, "b": backend()}) as client:
+        count = 9990
+        client.send(b"".join(request(number, "m/x") for number in range(count)))
+        client.receive()
+        start = time.monotonic()
+        client.replies(count - 1)
+        assert time.monotonic() - start < 5, "one look at all of them for each was 7 s"
+        assert client.ask("b/pid")["result"] > 0

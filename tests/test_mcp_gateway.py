@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,9 @@ from typing import Any
 import pytest
 
 from duet_rpc.gateway.mcp import as_stateless
-from tests.gateway import backend, write_config
+from tests.gateway import backend, patience_for_depth, write_config
 from tests.support import PATIENCE, SOURCE, TOP
-from tests.test_mcp import EVERY, HANDSHAKE, INFO, MODERN, TOOLS, Mcp
+from tests.test_mcp import EVERY, HANDSHAKE, INFO, MODERN, TOOLS, Mcp, mcp
 
 # Another server with the same tools, and one that hands back what it is called with.
 OTHER = {"command": [*SOURCE, "mcp", "--methods", str(TOOLS)], "dialect": "mcp"}
@@ -46,11 +47,11 @@ def serve(
     tmp_path: Path,
     version: str,
     backends: Mapping[str, Mapping[str, object]],
-    methods: bool = True,
+    methods: Path | None = TOOLS,
 ) -> Iterator[OneServer]:
     config = write_config(tmp_path / "config.toml", backends)
     env = {"DUET_RPC_CONFIG": str(config), "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    flags = ["--methods", TOOLS] if methods else []
+    flags = [] if methods is None else ["--methods", methods]
     client = OneServer([*SOURCE, "mcp", "--gateway", *flags], env, framing="lines", cwd=TOP)
     try:
         if version in HANDSHAKE:
@@ -111,8 +112,44 @@ def test_before_the_handshake_and_for_wrong_requests_it_is_as_without_the_gatewa
         assert client.ask("tools/call", {"name": "add", "arguments": {}})["result"]["isError"]
 
 
+def test_every_name_is_allowed_and_none_stands_for_two(tmp_path: Path) -> None:
+    methods = tmp_path / "mine.py"
+    methods.write_text(
+        'from duet_rpc import method\n@method("m__t")\ndef one() -> str:\n    return "mine"\n'
+    )
+    names = ["t", "with space", "with_space", "x" * 128, "x" * 129]
+    tools = "tools=" + json.dumps([{"name": name} for name in names])
+    server = backend("mcp", tools, framing="lines", dialect="mcp")
+    with serve(tmp_path, "2025-11-25", {"m": server}, methods) as client:
+        listed = [each["name"] for each in client.ask("tools/list")["result"]["tools"]]
+        assert len(set(listed)) == len(listed) == 6
+        assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", each) for each in listed)
+        assert listed[:4] == ["m__t", "m__t_2", "m__with_space_2", "m__with_space"]
+        assert client.tool("m__t")["structuredContent"] == {"result": "mine"}
+        assert [client.tool(each)["name"] for each in listed[1:]] == names
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+def test_a_tool_that_is_nested_too_deeply_holds_up_no_list(tmp_path: Path, version: str) -> None:
+    server = backend("mcp", "deeper=950", framing="lines", dialect="mcp")
+    backends = {"deep": server, "echo": ECHO}
+    with patience_for_depth(), serve(tmp_path, version, backends, None) as client:
+        for _ in range(50):
+            assert "echo__tool0" in client.tools()
+
+
+@pytest.mark.parametrize("version", HANDSHAKE)
+def test_ones_own_methods_are_those_of_the_version_agreed_on(tmp_path: Path, version: str) -> None:
+    wrong = {"name": "add", "arguments": {"a": "x"}}
+    with mcp(version) as alone, serve(tmp_path, version, {}) as client:
+        assert client.tools() == alone.tools()
+        assert client.tool("add", a=1) == alone.tool("add", a=1)
+        replies = [each.ask("tools/call", wrong) for each in (client, alone)]
+        assert replies[0] == {**replies[1], "id": replies[0]["id"]}
+
+
 def test_without_methods_of_ones_own_there_are_the_servers_tools(tmp_path: Path) -> None:
-    with serve(tmp_path, "2025-11-25", {"echo": ECHO}, methods=False) as client:
+    with serve(tmp_path, "2025-11-25", {"echo": ECHO}, methods=None) as client:
         assert list(client.tools()) == ["echo__tool0", "echo__tool1"]
         error = client.ask("tools/call", {"name": "add"})["error"]
         assert error["code"] == -32602
@@ -145,6 +182,16 @@ def test_progress_and_cancel_reach_the_server(tmp_path: Path, version: str, pref
         cancel = {"requestId": id}
         client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel})
         assert client.tool(f"{prefix}add", a=1)["isError"] is False
+
+
+def test_a_second_request_with_an_id_in_flight_is_refused(tmp_path: Path) -> None:
+    with serve(tmp_path, "2025-11-25", {"echo": ECHO}) as client:
+        client.tools()
+        client.say('{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"forever"}}')
+        for method in ("ping", "tools/list", "tools/call", "nonsense", "initialize"):
+            client.say(f'{{"jsonrpc":"2.0","id":"x","method":"{method}","params":{{}}}}')
+            reply = client.receive()
+            assert (reply["id"], reply["error"]["code"]) == ("x", -32600), method
 
 
 def test_servers_work_at_the_same_time(tmp_path: Path) -> None:
@@ -193,7 +240,7 @@ def test_a_slow_server_does_not_hold_up_the_list_and_is_announced(tmp_path: Path
 
 def test_what_a_server_asks_is_refused_and_what_it_says_is_not_handed_on(tmp_path: Path) -> None:
     asking = backend("mcp", "ask-first", "pages=1", framing="lines", dialect="mcp")
-    with serve(tmp_path, "2025-11-25", {"asking": asking}, methods=False) as client:
+    with serve(tmp_path, "2025-11-25", {"asking": asking}, methods=None) as client:
         client.tools()
         seen = client.tool("asking__seen")["seen"]
         assert [each["error"]["code"] for each in seen if each.get("id") == "q"] == [-32601]

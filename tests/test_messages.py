@@ -359,6 +359,8 @@ def same(a: object, b: object) -> bool:
 
 @given(st.one_of(NUMBERS, SCRAPS, st.lists(NUMBERS).map(lambda some: f"[{','.join(some)}]")))
 def test_a_large_body_is_read_like_a_small_one(text: str) -> None:
+    large.parse_large(b"", False)
+    large.accelerate()
     for body in (
         f'{{"jsonrpc":"2.0","id":1,"method":"m","params":[{text}]}}'.encode(),
         f'{{"jsonrpc":"2.0","id":{text},"method":"m"}}'.encode(),
@@ -373,6 +375,18 @@ def test_a_large_body_is_read_like_a_small_one(text: str) -> None:
 def test_msgspec_is_what_reads_a_large_body() -> None:
     assert large._find_accelerator()(b'{"a":[1]}') == {"a": [1]}
     assert large._find_accelerator()(b"[") is None
+
+
+def test_what_is_quicker_is_used_and_has_not_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = envelope("7", '"method":"m"')
+    monkeypatch.setattr(large, "_decode", lambda _: {"jsonrpc": "2.0", "id": 8, "method": "q"})
+    quick = large.parse_large(body, False)
+    assert isinstance(quick, Request)
+    assert (quick.method, quick.id) == ("q", "8")
+    monkeypatch.setattr(large, "_decode", lambda _: None)
+    usual = large.parse_large(body, False)
+    assert isinstance(usual, Request)
+    assert (usual.method, usual.id) == ("m", "7")
 
 
 def test_without_msgspec_a_large_body_is_read_all_the_same(

@@ -80,6 +80,7 @@ PREFIXED_ROWS = [
 LINES_ROWS = [
     Row("CRLF", VERSION.encode() + b"\r\n", [Answer(7)]),
     Row("blank lines", b"\n\r\n \t \n" + line(VERSION) + b"\n", [Answer(7)]),
+    Row("a line of what only looks blank", b"\x0b\x0c\n", [PARSE]),
     Row("garbage", b"hello\n", [PARSE]),
     Row("binary garbage", b"\x00\xff\x1b\n", [PARSE]),
     Row("two on a line", line(VERSION + VERSION), [Error(-32700, 7)]),

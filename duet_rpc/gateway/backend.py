@@ -12,11 +12,12 @@ from collections import deque
 from time import monotonic
 
 from duet_rpc.gateway.child import Child
-from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP, initialize_params
+from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP, MCP_VERSION, initialize_params
+from duet_rpc.gateway.ids import read_own
 from duet_rpc.gateway.loop import Alarm
 from duet_rpc.protocol import limits
 from duet_rpc.protocol.envelope import Envelope, encode_request, one_line
-from duet_rpc.protocol.errors import REQUEST_FAILED, TITLES
+from duet_rpc.protocol.errors import INTERNAL_ERROR, REQUEST_FAILED, TITLES
 from duet_rpc.protocol.framing import FRAMINGS, LINES
 from duet_rpc.protocol.messages import NULL, Failure
 
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
         def take(self, backend: Backend, message: Envelope) -> None:
             """Take a request or a notification of a backend."""
+
+        def fail(self, backend: Backend, message: Envelope, error: Exception) -> None:
+            """Take note of a message that could not be dealt with."""
 
         def take_broken(self, backend: Backend, failure: Failure, body: bytes | bytearray) -> None:
             """Take what a backend said that is no message."""
@@ -117,12 +121,14 @@ class Backend:
         self.pid: int | None = None
         self.restarts = 0
         self.started = 0.0
+        self.version = MCP_VERSION  # that an MCP server is offered
         self.handshake: Envelope | None = None  # the answer to an MCP server's initialize
         self.pending: dict[int, Call] = {}  # by age
         self.tokens: dict[str, tuple[str, int]] = {}  # its token: the client's, the request
         self.tail: deque[str] = deque(maxlen=limits.STDERR_LINES)
+        self._said = 0  # of these lines, in this life
         self._deaths = 0  # in a row
-        self._waiting: list[tuple[int | None, bytes]] = []  # for the handshake
+        self._waiting: dict[int, bytes] = {}  # frames that wait for the handshake, by id
         self._waiting_size = 0
         self._timer: Timer | None = None  # of restart, handshake or a closed pipe
         self._deadline = Alarm(loop, self._expire)  # of the oldest request
@@ -152,6 +158,7 @@ class Backend:
         self._child = child
         self.pid = child.pid
         self.started = monotonic()
+        self._said = 0
         self.reason = ""
         self._exit_sent = False
         self._log.info(f"backend {self.name}: started, pid {child.pid}")
@@ -160,7 +167,7 @@ class Backend:
             return
         self._set(STARTING)
         self._timer = self._loop.after(self._times.start, self._handshake_late)
-        params = initialize_params(self.settings.capabilities)
+        params = initialize_params(self.version, self.settings.capabilities)
         self._ask("initialize", params, self._handshake_done)
 
     def _refuse_start(self, error: OSError | ValueError) -> None:
@@ -185,7 +192,9 @@ class Backend:
 
     def _handshake_done(self, outcome: Outcome) -> None:
         if isinstance(outcome, Failure):
-            return  # it died, which has been said
+            if self._child is not None and self.state == STARTING:
+                self._break("its answer to the handshake can't be read")
+            return  # else it died or was stopped, which has been said
         result = outcome.value("result")
         if not isinstance(result, dict) or not isinstance(result.get("protocolVersion"), str):
             error = outcome.value("error")
@@ -198,7 +207,7 @@ class Backend:
         self._become_ready()
 
     def _become_ready(self) -> None:
-        for _, frame in self._waiting:
+        for frame in self._waiting.values():
             self._put(frame)
         self._forget_waiting()
         self._set(READY)
@@ -252,7 +261,7 @@ class Backend:
         if self.state == READY:
             self._put(frame)
             return
-        self._waiting.append((id, frame))
+        self._waiting[id or self._owner.fresh_id()] = frame
         self._waiting_size += len(frame)
         if self.state == STOPPED:
             self.start()
@@ -268,7 +277,7 @@ class Backend:
         return self._framing.encode((one_line(text) if self._framing is LINES else text).encode())
 
     def _forget_waiting(self) -> None:
-        self._waiting = []
+        self._waiting = {}
         self._waiting_size = 0
 
     # What it owes.
@@ -288,9 +297,9 @@ class Backend:
 
     def give_up(self, id: int) -> None:
         """Tell it that nobody waits for an answer any more. The request is forgotten already."""
-        if any(waiting == id for waiting, _ in self._waiting):
-            self._waiting = [each for each in self._waiting if each[0] != id]
-            self._waiting_size = sum(len(frame) for _, frame in self._waiting)
+        frame = self._waiting.pop(id, None)
+        if frame is not None:
+            self._waiting_size -= len(frame)
         elif self.state == READY:  # before that nothing but the handshake was sent
             params = f'{{"{self.dialect.cancel_key}":{id}}}'
             self._write(encode_request(self.dialect.cancel, params))
@@ -308,6 +317,9 @@ class Backend:
             if call.deadline > now:
                 self._deadline.set(call.deadline)
                 return
+            if self.state == STARTING and call.method == "initialize":
+                self.prolong(id)  # the handshake has a time of its own
+                continue
             self.drop(id)
             self.give_up(id)
             seconds = f"{self.settings.timeout:g} s"
@@ -319,10 +331,22 @@ class Backend:
     ) -> None:
         data = {"backend": self.name, "reason": reason, **(more or {})}
         failure = Failure(NULL, REQUEST_FAILED, f"{TITLES[REQUEST_FAILED]}: {text}", data)
+        self._fail(id, call, failure)
+
+    def _fail(self, id: int, call: Call, failure: Failure) -> None:
         if call.receive is not None:
             call.receive(failure)
         else:
             self._owner.settle(self, id, failure)
+
+    def end_broken(self, id: int) -> None:
+        """End a request whose answer can't be read."""
+        self._fail(id, self.drop(id), self.bad_reply("can't be read"))
+
+    def bad_reply(self, what: str) -> Failure:
+        """Say that an answer is of no use."""
+        text = f"{TITLES[INTERNAL_ERROR]}: backend {self.name} gave an answer that {what}"
+        return Failure(NULL, INTERNAL_ERROR, text, {"backend": self.name, "reason": "bad-reply"})
 
     def _give_up_pending(self, more: dict[str, object], reason: str = "died") -> None:
         self._forget_waiting()
@@ -346,18 +370,24 @@ class Backend:
 
     def take(self, message: Envelope) -> None:
         """Take an answer, or what it asks or says unasked."""
-        if message.method is not None:
-            self._owner.take(self, message)
-            return
-        id = int(message.id) if message.id is not None and message.id.isdigit() else 0
-        if id not in self.pending:
-            self._log.debug(f"backend {self.name}: an answer that nobody waits for")
-            return
-        call = self.drop(id)
-        if call.receive is not None:
-            call.receive(message)
-        else:
-            self._owner.settle(self, id, message)
+        call = None
+        try:
+            if message.method is not None:
+                self._owner.take(self, message)
+                return
+            id = read_own(message.id)
+            if id not in self.pending:
+                self._log.debug(f"backend {self.name}: an answer that nobody waits for")
+                return
+            call = self.drop(id)
+            if call.receive is not None:
+                call.receive(message)
+            else:
+                self._owner.settle(self, id, message)
+        except Exception as error:  # noqa: BLE001 - it ends nothing but what the message is about
+            self._owner.fail(self, message, error)
+            if call is not None:
+                self._fail(id, call, self.bad_reply("can't be read"))
 
     def take_broken(self, failure: Failure, body: bytes | bytearray) -> None:
         """Take what is no message."""
@@ -370,6 +400,7 @@ class Backend:
     def take_line(self, line: str) -> None:
         """Take a line of its stderr."""
         self.tail.append(line)
+        self._said += 1
         self.report(line)
 
     def report(self, text: str) -> None:
@@ -426,7 +457,7 @@ class Backend:
         child.forget_group()
         self.pid = None
         self.reason = f"{self.reason} and {said}" if self.reason else said
-        if self._exit_sent and code == 0:
+        if self._exit_sent:  # whatever the code: without a shutdown before, it has to be 1
             self._log.info(f"backend {self.name}: {said}, as the client asked")
             self._give_up_pending(how)
             self._set(STOPPED)
@@ -439,7 +470,9 @@ class Backend:
         self.handshake = None
         if self.started and monotonic() - self.started >= self._times.stable:
             self._deaths = 0
-        self._give_up_pending({**how, "stderr": "\n".join(self.tail)})
+        self.started = 0.0  # or a start that fails would count as a long life
+        said = list(self.tail)[-self._said :] if self._said else []
+        self._give_up_pending({**how, "stderr": "\n".join(said)})
         if self._deaths < len(self._times.restart):
             delay = self._times.restart[self._deaths]
             self._deaths += 1

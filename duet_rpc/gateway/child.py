@@ -73,6 +73,7 @@ class Child:
         read_timeout: float,
     ) -> None:
         """Start it; OSError or ValueError where that can't be."""
+        watchdog.start()
         process = subprocess.Popen(
             settings.command,
             stdin=subprocess.PIPE,
@@ -105,7 +106,7 @@ class Child:
         self._frame = Alarm(loop, self._drop_frame)  # of a frame that is arriving
         self._reading = self._behind = self._closed = False
         self._stdout_open = self._stderr_open = True
-        self._answers = 0  # bytes of answers that it has not yet read
+        self._answers = 0  # bytes of answers that it has not yet read, at most
         self._line = b""  # of stderr, not yet whole
         self._timer: Timer | None = None  # of the steps of ending
         self._kill_at = 0.0
@@ -118,11 +119,13 @@ class Child:
         """Write an answer; who does not read answers is not read either."""
         self.outlet.put(data)
         self._answers += len(data)
-        self.update_reading()
+        if self._answers > limits.QUEUE_MAX:
+            self.outlet.flush()  # what is left then waits for room, and `_made_room` for that
+        self._made_room()
 
     def _made_room(self) -> None:
-        if self._answers and not self.outlet.size:
-            self._answers = 0
+        if self._answers:
+            self._answers = min(self._answers, self.outlet.size)
             self.update_reading()
 
     def close_input(self) -> None:
@@ -141,11 +144,21 @@ class Child:
             and not self._client.client_full
             and self._answers <= limits.QUEUE_MAX
         )
-        if wanted and not self._reading:
-            self._loop.watch(self._stdout, EVENT_READ, self._read_stdout)
-        elif self._reading and not wanted:
-            self._loop.ignore(self._stdout)
+        if wanted == self._reading:
+            return
         self._reading = wanted
+        if wanted:
+            self._loop.watch(self._stdout, EVENT_READ, self._read_stdout)
+        else:
+            self._loop.ignore(self._stdout)
+        self._time_frame()
+
+    def _time_frame(self) -> None:
+        """Limit the time that a frame takes to arrive, but not the time that we take."""
+        if not self._reading or not self._reader.partial:
+            self._frame.clear()
+        elif self._frame.when is None:
+            self._frame.set(monotonic() + self._read_timeout)
 
     def _read_stdout(self) -> None:
         try:
@@ -174,10 +187,7 @@ class Child:
             if behind and not client.client_full:
                 self._loop.soon(self._take_turn)
             self.update_reading()
-        if not self._reader.partial:
-            self._frame.clear()
-        elif self._frame.when is None:
-            self._frame.set(monotonic() + self._read_timeout)
+        self._time_frame()
 
     def catch_up(self) -> None:
         """Go on where the client had no room."""
@@ -191,18 +201,21 @@ class Child:
         self._loop.alone = False
         reader, listener = self._reader, self._listener
         left = TURN
-        while to_the_end or (left and not self._client.client_full):
-            left -= 1
+        more = True
+        while more and (to_the_end or (left and not self._client.client_full)):
             message = reader.next()
             if message is None:
-                return True
+                more = False
+                break
+            left -= 1
             if isinstance(message, Failure):
                 listener.take_broken(message, reader.body)
             else:
                 listener.take(message)
-            if not reader.more:
-                return True
-        return False
+            more = reader.more
+        if left < TURN:
+            self._frame.clear()  # what is arriving now began later
+        return not more
 
     def _drop_frame(self) -> None:
         if self._reader.partial:

@@ -41,6 +41,8 @@ class Dialect:
         """Write params for this dialect from a plain token and value."""
         if self is not MCP:
             return f'{{"token":{token},"value":{value}}}'
+        if value[0] != "{":  # it says no more than that something goes on
+            value = "{}"
         text = f'{{"progressToken":{token},"progress":{member(value, "done") or 0}'
         for name in ("total", "message"):
             part = member(value, name)
@@ -77,11 +79,11 @@ MCP = Dialect(
 DIALECTS = {each.name: each for each in (PLAIN, LSP, MCP)}
 
 
-def initialize_params(capabilities: dict[str, object]) -> str:
+def initialize_params(version: str, capabilities: dict[str, object]) -> str:
     """Write what the handshake with an MCP server begins with."""
     return to_json(
         {
-            "protocolVersion": MCP_VERSION,
+            "protocolVersion": version,
             "capabilities": capabilities,
             "clientInfo": {"name": "duet-rpc", "version": __version__},
         }

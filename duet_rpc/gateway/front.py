@@ -88,11 +88,21 @@ class Front:
     def update_reading(self) -> None:
         """Read, unless there is a reason not to."""
         wanted = self._open and self.outlet.size < DEAF_MAX
-        if wanted and not self._reading:
-            self._loop.watch(self._input, EVENT_READ, self._read)
-        elif self._reading and not wanted:
-            self._loop.ignore(self._input)
+        if wanted == self._reading:
+            return
         self._reading = wanted
+        if wanted:
+            self._loop.watch(self._input, EVENT_READ, self._read)
+        else:
+            self._loop.ignore(self._input)
+        self._time_frame()
+
+    def _time_frame(self) -> None:
+        """Limit the time that a frame takes to arrive, but not the time that we take."""
+        if not self._reading or not self._reader.partial:
+            self._frame.clear()
+        elif self._frame.when is None:
+            self._frame.set(monotonic() + self._read_timeout)
 
     def stop_reading(self, deaf: bool = False) -> None:
         """Read no more; deaf: nor serve what was read."""
@@ -132,10 +142,9 @@ class Front:
                 self._listener.hear(message)
             if not self._reader.more:
                 break
-        if not self._reader.partial:
-            self._frame.clear()
-        elif moved or self._frame.when is None:
-            self._frame.set(monotonic() + self._read_timeout)
+        if moved:
+            self._frame.clear()  # what is arriving now began later
+        self._time_frame()
 
     def _drop_frame(self) -> None:
         self._reader.expire()

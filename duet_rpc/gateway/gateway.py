@@ -8,14 +8,16 @@ have asked. What is inside a message is handed on as it came.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import monotonic
 
 from duet_rpc.failures import describe
 from duet_rpc.gateway.backend import READY, STARTING, STOPPED, Backend, Call
 from duet_rpc.gateway.dialects import MCP, PLAIN
 from duet_rpc.gateway.front import Front
+from duet_rpc.gateway.ids import read_own
 from duet_rpc.gateway.incoming import Incoming
-from duet_rpc.gateway.loop import Loop
+from duet_rpc.gateway.loop import SETTLE, Loop
 from duet_rpc.gateway.methods import LISTS, add_methods, status_of
 from duet_rpc.gateway.outgoing import Outgoing
 from duet_rpc.gateway.tools import Tools, call_by_name, rename_call
@@ -23,7 +25,13 @@ from duet_rpc.gateway.watchdog import Watchdog
 from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.registry import Registry, json_type
 from duet_rpc.protocol.envelope import Envelope, encode_request, encode_result
-from duet_rpc.protocol.errors import INVALID_PARAMS, OVERSIZE, TITLES
+from duet_rpc.protocol.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    OVERSIZE,
+    PARSE_ERROR,
+    TITLES,
+)
 from duet_rpc.protocol.framing import CONTENT_LENGTH
 from duet_rpc.protocol.limits import (
     FAREWELL,
@@ -108,6 +116,7 @@ class Gateway:
         for backend in self._backends.values():
             if backend.settings.start == "eager":
                 backend.start()
+        loop.after(SETTLE, load_later)
         loop.run()
         return self._code
 
@@ -190,16 +199,33 @@ class Gateway:
 
     def hear(self, message: Envelope) -> None:
         """Take a message of the client."""
-        if message.method is not None:
-            self._route(message, message.method)
-        else:
-            self._incoming.answer(message)
+        try:
+            if message.method is not None:
+                self._route(message, message.method)
+            else:
+                self._incoming.answer(message)
+        except Exception as error:  # noqa: BLE001 - it ends nothing but what the message is about
+            failure = self._excuse(message, error)
+            if message.method is not None and message.id is not None:
+                self._outgoing.abandon(message.id)
+                self._say(encode_failure(failure))
+
+    def _excuse(self, message: Envelope, error: Exception, whose: str = "") -> Failure:
+        """Log why a message could not be dealt with; say it to whoever sent it."""
+        if isinstance(error, RecursionError):  # it could be read once, with more room
+            text = f"{TITLES[PARSE_ERROR]}: nested too deeply"
+            self._log.warn(whose + text, message.method, message.id)
+            return Failure(message.id, PARSE_ERROR, text)
+        self._log.error(f"{whose}internal error: {describe(error)}", message.method, message.id)
+        return Failure(message.id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR])
 
     def _route(self, message: Envelope, method: str) -> None:
         name, slash, rest = method.partition("/")
         backend = self._backends.get(name) if slash else None
         if backend is not None and rest:
             self._to_backend(backend, message, rest)
+        elif self._outgoing.is_second(message):
+            pass  # and refused
         elif message.id is None and method == PLAIN.cancel:
             self._outgoing.cancel(message, PLAIN.cancel_key)
         elif message.id is None and method == PLAIN.progress:
@@ -250,7 +276,8 @@ class Gateway:
                 text = backend.refuse() or "not available"
                 self._log.warn(f"dropped: {text}", message.method)
         elif dialect is MCP and method == "initialize":
-            self._show_handshake(backend, message.id)
+            if not self._outgoing.is_second(message):
+                self._show_handshake(backend, message.id)
         else:
             self._outgoing.forward(backend, message, method, message.params)
 
@@ -282,22 +309,32 @@ class Gateway:
                 self._incoming.cancel(backend, params)
                 return
         if dialect is MCP and method == LIST_CHANGED:
-            self._tools.forget(backend.name)
+            self._tools.renew(backend.name)
             self._tools.on_news()
         self._say(encode_request(f"{backend.name}/{method}", params).encode())
 
+    def fail(self, backend: Backend, message: Envelope, error: Exception) -> None:
+        """Take note of a message of a backend that could not be dealt with."""
+        failure = self._excuse(message, error, f"backend {backend.name}: ")
+        if message.method is not None and message.id is not None:
+            self._incoming.abandon(backend, message.id)
+            backend.answer(encode_failure(failure).decode())
+
     def take_broken(self, backend: Backend, failure: Failure, body: bytes | bytearray) -> None:
         """Skip what a backend said that is no message; end what it was the answer to."""
+        from duet_rpc.protocol.broken import may_be_answer
+
         backend.report(f"something on its stdout is no message and was skipped: {failure.message}")
         id = failure.id or NULL
-        is_answer = b'"method"' not in body
-        if is_answer and id.isdigit() and int(id) in backend.pending:
-            self._outgoing.end_broken(backend, int(id))
-        elif failure.data == {"reason": OVERSIZE} and len(backend.pending) == 1:
-            # The one that it may be the answer to.
-            self._outgoing.end_broken(backend, next(iter(backend.pending)))
-        elif not is_answer and id != NULL:
-            backend.answer(encode_failure(failure).decode())
+        if not may_be_answer(body):
+            if id != NULL:
+                backend.answer(encode_failure(failure).decode())
+        elif read_own(id) in backend.pending:
+            backend.end_broken(read_own(id))
+        elif (
+            id == NULL and failure.data == {"reason": OVERSIZE} and len(backend.pending) == 1
+        ):  # the one that it may be the answer to
+            backend.end_broken(next(iter(backend.pending)))
 
     def changed(self, backend: Backend) -> None:
         """Tell the client about a new state."""
@@ -364,6 +401,9 @@ class Gateway:
         if message.id is None:
             self._log.warn("a list was asked for by a notification", method)
             return
+        if message.value("params") and method != "tools/list":
+            self._answer_now(message, method)  # which refuses the params
+            return
         id = self._outgoing.take_own(message.id, method)
         if id is None:
             return
@@ -374,3 +414,9 @@ class Gateway:
                 self._say(encode_success(self._outgoing.finish_own(id), result))
 
         self._tools.collect(self._times.list, done)
+
+
+def load_later() -> None:
+    """Load what the start goes without."""
+    with suppress(ImportError):  # its files are gone already; it is needed seldom, or never
+        import duet_rpc.gateway.later  # noqa: F401

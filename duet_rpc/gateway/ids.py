@@ -14,6 +14,15 @@ class InFlight(Exception):
     """The asker has not had its answer to an earlier request of this id."""
 
 
+LONGEST = 18
+"""Digits of an id of ours. Converting one of many thousands is refused, or takes its time."""
+
+
+def read_own(id: str | None) -> int:
+    """Read an id that may be one of ours; 0, which none is, where it can't be."""
+    return int(id) if id is not None and id.isdigit() and len(id) <= LONGEST else 0
+
+
 class Remapper:
     """The requests in flight in one direction."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from time import monotonic
 
 from duet_rpc.gateway.dialects import MCP, META, PLAIN
-from duet_rpc.gateway.ids import InFlight, Remapper
+from duet_rpc.gateway.ids import InFlight, Remapper, read_own
 from duet_rpc.protocol.envelope import (
     Envelope,
     encode_error,
@@ -84,10 +84,13 @@ class Incoming:
         params = message.params
         if params is not None and _has_token(message.value("params")):
             theirs = member(member(params, META[0]) or "{}", META[1]) or NULL
-            question.token = f'"{backend.name}-{ours}"'
-            self._tokens[question.token] = (theirs, backend)
-            params = replace(params, META, question.token)
-        if self._timer is None:
+            token = f'"{backend.name}-{ours}"'
+            params = replace(params, META, token)
+            question.token = token
+            self._tokens[token] = (theirs, backend)
+        if self._timer is None or question.deadline < self._timer.when:
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self._loop.after(backend.settings.timeout, self._expire)
         self._say(encode_request(f"{backend.name}/{method}", params, ours))
 
@@ -99,7 +102,7 @@ class Incoming:
 
     def answer(self, message: Envelope) -> None:
         """Hand the client's answer on to the backend that asked."""
-        id = int(message.id) if message.id is not None and message.id.isdigit() else 0
+        id = read_own(message.id)
         if id not in self._questions:
             self._log.warn("a response that nobody asked for was dropped", id=message.id)
             return
@@ -124,10 +127,17 @@ class Incoming:
             backend.answer(_refuse(original, REQUEST_CANCELLED))
         self._take_back(id)
 
+    def abandon(self, backend: Backend, original: str) -> None:
+        """Leave nothing of a question, at whatever stage it is."""
+        id = self._ids.find(original, backend.name)
+        if id is not None:
+            self._finish(id)
+
     def drop(self, backend: Backend) -> None:
         """Take back what a backend that is gone had asked."""
         for id, question in list(self._questions.items()):
-            if question.backend is backend:
+            # To say one may be the end of another: the client may be gone by then.
+            if question.backend is backend and id in self._questions:
                 self._finish(id)
                 self._take_back(id)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from duet_rpc.log import Log
 
-SETTLE = 0.1  # seconds of silence before loguru is loaded, as in server.daemon
+SETTLE = 0.1  # seconds before what the start goes without is loaded, as in server.daemon
 
 EVENTS = 256  # descriptors at once; the others are ready in the next turn
 
@@ -325,10 +325,12 @@ class Outlet:
         if self._waiting:
             self._waiting = False
             self._loop.ignore(self._descriptor)
+            self.on_room()  # whoever it was that wrote it: `_room` will not be called any more
 
     def _room(self) -> None:
         self.flush()
-        self.on_room()
+        if self._waiting:  # for some of it
+            self.on_room()
 
     def drop(self) -> None:
         """Write no more, and forget what is not yet written."""

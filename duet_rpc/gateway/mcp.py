@@ -12,7 +12,8 @@ from functools import partial
 from duet_rpc.gateway.dialects import MCP
 from duet_rpc.gateway.gateway import LIST_CHANGED, Gateway
 from duet_rpc.gateway.tools import OWN, rename_call
-from duet_rpc.mcp.session import CACHE, COMPLETE, Session, invalid
+from duet_rpc.mcp.session import CACHE, COMPLETE, Session, finish, invalid
+from duet_rpc.mcp.tools import allowed_name, free_name
 from duet_rpc.protocol.envelope import encode_request, encode_result, split_object
 from duet_rpc.protocol.errors import METHOD_NOT_FOUND, TITLES, RpcError
 from duet_rpc.protocol.framing import LINES, Framing
@@ -47,6 +48,7 @@ class McpGateway(Gateway):
     def prepare(self) -> None:
         """Begin without a handshake."""
         self._session = Session(list_changed=True)
+        self._named: dict[str, Tool] = {}  # as they were listed last
         self._tools.on_news = self._announce_tools
 
     # The client asks.
@@ -59,9 +61,13 @@ class McpGateway(Gateway):
             elif not method.startswith("notifications/"):
                 self._log.warn(TITLES[METHOD_NOT_FOUND], method)
             return
+        if self._outgoing.is_second(message):
+            return
         try:
             version = self._session.begin(id, method, message.value("params"))
             if isinstance(version, bytes):
+                if method == "initialize":
+                    self._offer_version()
                 self._say(encode_success(id, version))
             elif version is None:
                 self._say_failure(dispatch.not_found(Request(method, None, id)), method)
@@ -71,6 +77,12 @@ class McpGateway(Gateway):
                 self._call(message, version)
         except RpcError as error:
             self._say_failure(Failure(id, error.code, error.message, error.data), method)
+
+    def _offer_version(self) -> None:
+        """Have the user's methods speak the version that the client speaks."""
+        own, version = self._backends.get(OWN), self._session.handshake
+        if own is not None and version is not None:
+            own.version = version.name
 
     def _say_failure(self, failure: Failure, method: str) -> None:
         title = TITLES.get(failure.code, f"refused with error {failure.code}")
@@ -84,10 +96,13 @@ class McpGateway(Gateway):
 
         def done(tools: list[Tool], _absent: dict[str, str]) -> None:
             if self._outgoing.is_own(id):
-                result = '{"tools":[' + ",".join(tool.text for tool in tools) + "]}"
+                self._named = name_tools(tools)
+                texts = (rename(*each) for each in self._named.items())
+                members = f'"tools":[{",".join(texts)}]'
                 if version.stateless:
-                    result = as_stateless(result, to_json(CACHE).decode()[1:-1])
-                self._say(encode_result(self._outgoing.finish_own(id), result).encode())
+                    members += f",{to_json(CACHE).decode()[1:-1]}"
+                result = finish(members.encode(), version)
+                self._say(encode_success(self._outgoing.finish_own(id), result))
 
         self._tools.collect(self._times.list, done)
 
@@ -96,7 +111,11 @@ class McpGateway(Gateway):
         name = value.get("name") if isinstance(value, dict) else None
         if params is None or not isinstance(name, str):
             raise invalid("name must be a string")
-        server, tool = self._tools.find(name) or (self._backends.get(OWN), name)
+        listed = self._named.get(name)
+        if listed is not None:
+            server, tool = self._backends.get(listed.backend), listed.own_name
+        else:
+            server, tool = self._tools.find(name) or (self._backends.get(OWN), name)
         if server is None:
             raise invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
         id = self._outgoing.forward(server, message, "tools/call", rename_call(params, tool))
@@ -111,8 +130,8 @@ class McpGateway(Gateway):
         if result is None or not result.startswith("{"):
             self.settle(backend, id, outcome)
             return
-        original = self._outgoing.release(id)
-        self._say(encode_result(original, as_stateless(result)).encode())
+        text = as_stateless(result)  # first, for it may fail
+        self._say(encode_result(self._outgoing.release(id), text).encode())
 
     def take(self, backend: Backend, message: Envelope) -> None:
         """Take what a server asks or says: it has been told that nobody here can do anything."""
@@ -126,7 +145,7 @@ class McpGateway(Gateway):
         elif method == MCP.progress and params is not None and params[0] == "{":
             self._outgoing.progress(backend, params)
         elif method == LIST_CHANGED:
-            self._tools.forget(backend.name)
+            self._tools.renew(backend.name)
             self._announce_tools()
 
     def _announce(self, backend: Backend) -> None:
@@ -137,12 +156,31 @@ class McpGateway(Gateway):
             self._say(encode_request(LIST_CHANGED, None).encode())
 
 
-def as_stateless(result: str, more: str = "") -> str:
+def name_tools(tools: list[Tool]) -> dict[str, Tool]:
+    """Give each tool a name that MCP allows, none twice; what is fine as it is stays so."""
+    taken = {tool.name for tool in tools if tool.name == allowed_name(tool.name)}
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        name = allowed_name(tool.name)
+        if name != tool.name or name in named:
+            name = free_name(name, taken)
+            taken.add(name)
+        named[name] = tool
+    return named
+
+
+def rename(name: str, tool: Tool) -> str:
+    """Write a tool under another name, or its own."""
+    try:
+        return tool.text if name == tool.name else rename_call(tool.text, name)
+    except RecursionError:  # nested too deeply to be read again; it can be called all the same
+        return f'{{"name":"{name}","inputSchema":{{"type":"object"}}}}'
+
+
+def as_stateless(result: str) -> str:
     """Put into a result what the stateless version wants in it."""
     members = split_object(result)[0]
     if "resultType" in members:
         return result
     added = '"resultType":"complete"' if "_meta" in members else COMPLETE.decode()
-    if more:
-        added += f",{more}"
     return f"{{{added},{result[1:]}" if members else f"{{{added}}}"

@@ -11,6 +11,7 @@ from time import monotonic
 from duet_rpc.methods.builtin import STRING, array, record
 from duet_rpc.methods.describe import describe, discover
 from duet_rpc.methods.registry import Method, Mismatch, Param, json_type
+from duet_rpc.protocol.envelope import replace
 from duet_rpc.protocol.limits import RECEIVED_MAX
 from duet_rpc.protocol.messages import to_json
 
@@ -118,23 +119,29 @@ def describe_methods(registry: Registry, tools: list[Tool], _absent: dict[str, s
 def discover_methods(registry: Registry, tools: list[Tool], _absent: dict[str, str]) -> bytes:
     """Answer rpc.discover."""
     document = discover(registry)
-    methods = document["methods"]
-    assert isinstance(methods, list)  # noqa: S101 - for the type checker
-    methods += [
-        {
-            "name": tool.name,
-            "summary": _summary(tool),
-            "description": tool.description,
-            "paramStructure": "by-name",
-            "params": [
-                {"name": name, "required": required, "schema": schema}
-                for name, schema, required in _parameters(tool)
-            ],
-            "result": {"name": "result", "schema": {"type": "object"}},
-        }
-        for tool in tools
-    ]
-    return to_json(document)
+    own = document["methods"]
+    assert isinstance(own, list)  # noqa: S101 - for the type checker
+    methods = [to_json(each) for each in own] + [_discover_tool(each) for each in tools]
+    rest = to_json({**document, "methods": []}).decode()
+    return replace(rest, ("methods",), f"[{b','.join(methods).decode()}]").encode()
+
+
+def _discover_tool(tool: Tool) -> bytes:
+    entry = {
+        "name": tool.name,
+        "summary": _summary(tool),
+        "description": tool.description,
+        "paramStructure": "by-name",
+        "params": [
+            {"name": name, "required": required, "schema": schema}
+            for name, schema, required in _parameters(tool)
+        ],
+        "result": {"name": "result", "schema": {"type": "object"}},
+    }
+    try:
+        return to_json(entry)
+    except RecursionError:  # the tool can be called all the same
+        return to_json({**entry, "params": []})
 
 
 LISTS = {

@@ -20,7 +20,6 @@ from duet_rpc.protocol.envelope import (
     replace,
 )
 from duet_rpc.protocol.errors import (
-    INTERNAL_ERROR,
     INVALID_REQUEST,
     REQUEST_CANCELLED,
     REQUEST_FAILED,
@@ -86,11 +85,14 @@ class Outgoing:
 
     def take_in(self, original: str, method: str | None, backend: Backend) -> int | None:
         """Give a request to a backend its id; None where it was refused."""
-        refusal = backend.refuse()
-        if refusal is not None:
-            self.refuse(original, method, REQUEST_FAILED, refusal, why(backend))
-            return None
-        return self._remap(original, method, backend.name)
+        id = self._remap(original, method, backend.name)
+        if id is not None:
+            refusal = backend.refuse()
+            if refusal is not None:
+                self.release(id)
+                self.refuse(original, method, REQUEST_FAILED, refusal, why(backend))
+                return None
+        return id
 
     def take_own(self, original: str, method: str) -> int | None:
         """Give a request that the gateway answers later its id; None where that one is taken."""
@@ -103,9 +105,18 @@ class Outgoing:
         try:
             return self._ids.remap(original, owner)
         except InFlight:
-            text = "a request with this id is in flight"
-            self.refuse(original, method, INVALID_REQUEST, text)
+            self._refuse_second(original, method)
             return None
+
+    def is_second(self, message: Envelope) -> bool:
+        """Refuse a request that is to be answered at once, if its id is in flight."""
+        if message.id is None or self._ids.find(message.id) is None:
+            return False
+        self._refuse_second(message.id, message.method)
+        return True
+
+    def _refuse_second(self, original: str, method: str | None) -> None:
+        self.refuse(original, method, INVALID_REQUEST, "a request with this id is in flight")
 
     def refuse(
         self,
@@ -126,6 +137,7 @@ class Outgoing:
         self, backend: Backend, id: int, call: Call, message: Envelope, params: str
     ) -> str:
         """Put tokens of our own in the places of the client's."""
+        found: dict[str, tuple[str, int]] = {}
         for path in backend.dialect.token_paths:
             value = message.value("params")
             for name in path:
@@ -135,10 +147,11 @@ class Outgoing:
             raw = params
             for name in path:
                 raw = member(raw, name) or NULL
-            token = f'"duet-rpc-{id}-{len(call.tokens)}"'
+            token = f'"duet-rpc-{id}-{len(found)}"'
             params = replace(params, path, token)
-            call.tokens += (token,)
-            backend.tokens[token] = (raw, id)
+            found[token] = (raw, id)
+        call.tokens = tuple(found)
+        backend.tokens.update(found)
         return params
 
     def progress(self, backend: Backend, params: str) -> bool:
@@ -171,22 +184,13 @@ class Outgoing:
         elif error is None and result is not None:
             self._say(encode_result(original, result).encode())
         else:
-            failure = bad_reply(backend, "is none")
+            failure = backend.bad_reply("is none")
             failure.id = original
             self._say(encode_failure(failure))
 
     def release(self, id: int) -> str:
         """Let a request go; return its original id."""
         return self._ids.restore(id)[0]
-
-    def end_broken(self, backend: Backend, id: int) -> None:
-        """End a request whose answer can't be read."""
-        call = backend.drop(id)
-        failure = bad_reply(backend, "can't be read")
-        if call.receive is not None:
-            call.receive(failure)
-        else:
-            self.settle(backend, id, failure)
 
     def cancel(self, message: Envelope, key: str) -> None:
         """Take back the request that a notification names."""
@@ -195,20 +199,26 @@ class Outgoing:
         if wanted is None:
             self._log.warn("a cancel that names no request was dropped", message.method)
             return
-        id = self._ids.find(wanted)
-        if id is None:
+        if not self.abandon(wanted):
             return  # what it names has been answered
+        self._log.info(TITLES[REQUEST_CANCELLED], id=wanted)
+        if self._answers_cancelled:
+            failure = Failure(wanted, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+            self._say(encode_failure(failure))
+
+    def abandon(self, original: str) -> bool:
+        """Leave nothing of a request, at whatever stage it is; False where there is none."""
+        id = self._ids.find(original)
+        if id is None:
+            return False
         if id in self._own:
-            original = self.finish_own(id)
-        else:
-            original, name = self._ids.restore(id)
-            backend = self._backends[name]
+            self.finish_own(id)
+            return True
+        backend = self._backends[self._ids.restore(id)[1]]
+        if id in backend.pending:
             backend.drop(id)
             backend.give_up(id)
-        self._log.info(TITLES[REQUEST_CANCELLED], id=original)
-        if self._answers_cancelled:
-            failure = Failure(original, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
-            self._say(encode_failure(failure))
+        return True
 
     def is_own(self, id: int) -> bool:
         """Return True where somebody still waits for an answer of the gateway's own."""
@@ -236,9 +246,3 @@ def why(backend: Backend) -> dict[str, object]:
     if backend.tail and not full:
         data["stderr"] = "\n".join(backend.tail)
     return data
-
-
-def bad_reply(backend: Backend, what: str) -> Failure:
-    """Say that a backend's answer is of no use."""
-    text = f"{TITLES[INTERNAL_ERROR]}: backend {backend.name} gave an answer that {what}"
-    return Failure(NULL, INTERNAL_ERROR, text, {"backend": backend.name, "reason": "bad-reply"})

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.loop import Loop, Timer
 
 PAGES_MAX = 100
+TRIES_MAX = 3  # of a list that changes while it is asked for
 MARK = "__"
 
 OWN = "your methods"
@@ -37,12 +38,16 @@ OWN = "your methods"
 class Tool:
     """One tool: its text, and the parts that are listed."""
 
-    __slots__ = ("description", "name", "schema", "text")
+    __slots__ = ("backend", "description", "name", "own_name", "schema", "text")
 
     def __init__(self, backend: str, text: str) -> None:
         members = {name: each[0] for name, each in split_object(text)[0].items()}
-        prefix = "" if backend == OWN else f"{backend}{MARK}"
-        self.name = f"{prefix}{members['name']}"
+        name = members["name"]
+        if not name or not isinstance(name, str):
+            raise ValueError
+        self.backend = backend
+        self.own_name = name
+        self.name = name if backend == OWN else f"{backend}{MARK}{name}"
         self.text = replace(text, ("name",), to_json(self.name).decode())
         self.description = str(members.get("description") or members.get("title") or "")
         schema = members.get("inputSchema")
@@ -59,7 +64,7 @@ class Tools:
         self._loop = loop
         self._fresh_id = fresh_id
         self._known: dict[str, list[Tool]] = {}
-        self._asking: dict[str, list[Tool]] = {}  # the pages so far
+        self._asking: dict[str, Listing] = {}
         self._waiting: list[Waiting] = []
         self._missed: set[str] = set()  # whose tools were missing in the last list
         self.on_news: Callable[[], object] = lambda: None
@@ -73,6 +78,12 @@ class Tools:
     def forget(self, name: str) -> None:
         """Ask again next time."""
         self._known.pop(name, None)
+
+    def renew(self, name: str) -> None:
+        """Ask again next time, and now if it is being asked for."""
+        self.forget(name)
+        if name in self._asking:
+            self._asking[name].changed = True
 
     def retry(self, name: str) -> None:
         """Ask a server that is ready at last, if a list went out without its tools."""
@@ -95,7 +106,7 @@ class Tools:
         if backend.refuse() is not None:
             self._answered(backend.name)
             return
-        self._asking[backend.name] = []
+        self._asking[backend.name] = Listing()
         self._ask_page(backend, None, 1)
 
     def _ask_page(self, backend: Backend, cursor: str | None, page: int) -> None:
@@ -112,18 +123,27 @@ class Tools:
             self._answered(name)
             return
         assert result is not None  # noqa: S101 - for the type checker
+        listing = self._asking[name]
+        if listing.changed and listing.tries < TRIES_MAX:
+            listing.begin_again()
+            self._ask_page(backend, None, 1)
+            return
         tools = member(result, "tools") or "[]"
         for text in split_array(tools) if tools.startswith("[") else ():
             try:
-                self._asking[name].append(Tool(name, text))
+                listing.tools.append(Tool(name, text))
             except (KeyError, ValueError, IndexError):
                 backend.report("a tool without a name was left out")
+            except RecursionError:
+                backend.report("a tool that is nested too deeply was left out")
         following = member(result, "nextCursor")
         if following and following.startswith('"') and following != cursor and page < PAGES_MAX:
             self._ask_page(backend, following, page + 1)
             return
-        self._known[name] = self._asking[name]
+        self._known[name] = listing.tools
         self._answered(name)
+        if listing.changed:
+            self.forget(name)
 
     def _answered(self, name: str) -> None:
         self._asking.pop(name, None)
@@ -150,6 +170,22 @@ class Tools:
         }
         self._missed = set(absent)
         waiting.done(tools, absent)
+
+
+class Listing:
+    """What a server has said so far."""
+
+    __slots__ = ("changed", "tools", "tries")
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Forget what it has said."""
+        self.tools: list[Tool] = []
+        self.changed = False
+        self.tries += 1
 
 
 class Waiting:

@@ -8,6 +8,7 @@ and it would signal the child and not what that child had started.
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 
 # Each line is all of the groups that live.
 SCRIPT = """
@@ -21,31 +22,32 @@ for group in $groups; do kill -s KILL -- "-$group"; done
 
 
 class Watchdog:
-    """Started with the first backend."""
+    """Started before the first backend, and again before another where it was killed."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
 
+    def start(self) -> None:
+        """Be there before the first backend is."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        with suppress(OSError):
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", SCRIPT],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                bufsize=0,
+                start_new_session=True,  # whoever kills our group must not kill it too
+            )
+
     def _tell(self) -> None:
-        if self._process is None:
-            try:
-                self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", SCRIPT],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    cwd="/",
-                    bufsize=0,
-                    start_new_session=True,  # whoever kills our group must not kill it too
-                )
-            except OSError:
-                return
-        try:
-            line = " ".join(map(str, self._groups)) + "\n"
-            self._process.stdin.write(line.encode())  # type: ignore[union-attr]
-        except OSError:  # it was killed: from now on nothing watches
-            self._process.poll()
+        if self._process is not None:
+            with suppress(OSError):  # it was killed; the next backend starts it again
+                line = " ".join(map(str, self._groups)) + "\n"
+                self._process.stdin.write(line.encode())  # type: ignore[union-attr]
 
     def add(self, group: int) -> None:
         """End this process group if we do not live to do it."""

@@ -106,7 +106,7 @@ class McpFace:
             return finish(write_error(error.message), version)
         context = None
         if method.context is not None:
-            context = self._daemon.context(request, self._progress(params, version))
+            context = self._daemon.context(request, self._progress(request, params, version))
         result = self._daemon.run_method(request, method.run, arguments, context)
         if self._daemon.cancelled:  # whatever the method made of it
             return Failure(None, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
@@ -139,7 +139,7 @@ class McpFace:
         return write_error(failure.message, failure.data)
 
     def _progress(
-        self, params: Params, version: Version
+        self, request: Request, params: Params, version: Version
     ) -> Callable[[dict[str, object]], None] | None:
         meta = params.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, dict) else None
@@ -160,6 +160,6 @@ class McpFace:
                 said["total"] = value["total"]
             if value["message"] is not None and version.progress_message:
                 said["message"] = value["message"]
-            self._daemon.notify("notifications/progress", said)
+            self._daemon.notify(request, "notifications/progress", said)
 
         return send

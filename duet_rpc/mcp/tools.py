@@ -19,25 +19,27 @@ WRAPPER = "result"
 def name_tools(methods: Iterable[Method]) -> dict[str, Method]:
     """Give each method a name that MCP allows, in the methods' order, none twice."""
     methods = list(methods)
-    allowed = {method.name: _allowed(method.name) for method in methods}
+    allowed = {method.name: allowed_name(method.name) for method in methods}
     # A method whose name is fine as it is keeps it, whatever others become.
     taken = {name for name, tool in allowed.items() if name == tool}
     tools = {}
     for method in methods:
         tool = allowed[method.name]
         if tool != method.name:
-            tool = _free(tool, taken)
+            tool = free_name(tool, taken)
             taken.add(tool)
         tools[tool] = method
     return tools
 
 
-def _allowed(name: str) -> str:
+def allowed_name(name: str) -> str:
+    """Make a name that MCP allows."""
     kept = (c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in name)
     return "".join(kept)[:NAME_MAX] or "_"
 
 
-def _free(name: str, taken: set[str]) -> str:
+def free_name(name: str, taken: set[str]) -> str:
+    """Make one of it that nobody has."""
     number, found = 1, name
     while found in taken:
         number += 1

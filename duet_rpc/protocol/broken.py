@@ -1,4 +1,4 @@
-"""The id of a text that may be broken: cut off, nested too deeply, wrong in any other way.
+"""What can be told of a text that is broken: cut off, nested too deeply, wrong in any other way.
 
 It may be broken on purpose, so every step forward is for good: no pattern here can run to
 the end of the text and come back.
@@ -11,6 +11,10 @@ import re
 from _json import encode_basestring_ascii, scanstring
 
 from duet_rpc.protocol.messages import SPACE, scan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KEY = re.compile(r"[{,]\s*", re.ASCII)
 COLON = re.compile(r"\s*:\s*", re.ASCII)
@@ -26,29 +30,40 @@ def read_id(body: bytes | bytearray) -> str | None:
     The text may be cut off, nested too deeply or wrong in any other way: what counts is
     that the id itself is whole. Of several the last counts, as in the parser.
     """
-    if not body:
-        return None
-    text = str(body, "utf-8", "surrogateescape").lstrip("\ufeff" + SPACE)
-    found = None
-    member = KEY.match(text) if text.startswith("{") else None
-    while member is not None:
-        end = _end_of_string(text, member.end())
-        value = None if end < 0 else COLON.match(text, end)
-        if value is None:
-            break
-        at = value.end()
-        if _string(text[member.end() : end]) == "id":
+    text, found = _decode(body), None
+    for name, at in _members(text):
+        if name == "id":
             plain = SCALAR.match(text, at)
             end = plain.end() if plain else _end_of_string(text, at)
             found = text[at:end] if end >= 0 and AFTER.match(text, end) else None
-        comma = _end_of_value(text, at)
-        member = None if comma < 0 else KEY.match(text, comma)
     if found is not None and found.startswith('"'):
         value_text = _string(found)
         # A byte that is not UTF-8 stands for itself as a low surrogate: no echo for it.
         raw = any("\udc80" <= character <= "\udcff" for character in found)
         return None if value_text is None or raw else encode_basestring_ascii(value_text)
     return found
+
+
+def may_be_answer(body: bytes | bytearray) -> bool:
+    """Return True unless it has, as far as it can be read, what only requests have."""
+    return not any(name in ("method", "params") for name, _ in _members(_decode(body)))
+
+
+def _decode(body: bytes | bytearray) -> str:
+    return str(body, "utf-8", "surrogateescape").lstrip("\ufeff" + SPACE)
+
+
+def _members(text: str) -> Iterator[tuple[str | None, int]]:
+    """Yield the top-level members: the name of each, and where its value begins."""
+    member = KEY.match(text) if text.startswith("{") else None
+    while member is not None:
+        end = _end_of_string(text, member.end())
+        value = None if end < 0 else COLON.match(text, end)
+        if value is None:
+            return
+        yield _string(text[member.end() : end]), value.end()
+        comma = _end_of_value(text, value.end())
+        member = None if comma < 0 else KEY.match(text, comma)
 
 
 def _end_of_value(text: str, at: int) -> int:

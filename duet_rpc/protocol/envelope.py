@@ -335,7 +335,10 @@ def error_of(response: Envelope) -> str | None:
         return ""
     if not isinstance(value.get("message"), str):
         return ""
-    members = split_object(raw)[0]
+    try:
+        members = split_object(raw)[0]
+    except RecursionError:  # it could be read once, with more room
+        return ""
     if members.keys() <= {"code", "message", "data"}:
         return raw
     kept = [

@@ -1,0 +1,12 @@
+"""What the first message goes without, and what may be needed at any moment after it.
+
+A gateway that has all of this is not harmed by whoever deletes the files it was loaded from.
+"""
+
+from __future__ import annotations
+
+import duet_rpc.protocol.broken
+import duet_rpc.protocol.content_type
+import duet_rpc.protocol.large
+import duet_rpc.protocol.length_prefixed
+import duet_rpc.protocol.lines  # noqa: F401

@@ -125,6 +125,7 @@ Zero keeps none.  Large answers take several times as long with it."
   server method token id buffer timeout
   deadline                   ; when it times out, if ever
   success-fn error-fn timeout-fn progress-fn
+  complaint                  ; what the server said meanwhile, of no call
   outcome)                   ; nil, (result R), (error E), (timeout S), (cancelled)
 
 
@@ -206,12 +207,14 @@ None of its functions is called any more."
 ;;; Starting and stopping
 
 ;;;###autoload
-(defun duet-rpc-start (&optional role)
+(defun duet-rpc-start (&optional role tell)
   "Start the daemon of this buffer's host, unless it is running.
 There is no need to: every call does it.
 
-With a prefix argument, or if ROLE is `gateway', start the gateway."
-  (interactive (list (and current-prefix-arg 'gateway)))
+With a prefix argument, or if ROLE is `gateway', start the gateway.
+TELL, which is t if called by a person, means to say that it starts."
+  ;; Not `called-interactively-p', which is nil in a menu of transient.el.
+  (interactive (list (and current-prefix-arg 'gateway) t))
   (let* ((server (duet-rpc--server role))
          (name (duet-rpc--server-name server)))
     (duet-rpc--for-person
@@ -220,48 +223,50 @@ With a prefix argument, or if ROLE is `gateway', start the gateway."
                    name (duet-rpc--keys server 'duet-rpc-restart))
         (setf (duet-rpc--server-deaths server) 0)
         (duet-rpc--launch server)
-        (when (called-interactively-p 'any)
+        (when tell
           (message "%s is starting; %s tells how it is"
                    name (duet-rpc--keys server 'duet-rpc-status)))))))
 
 ;;;###autoload
-(defun duet-rpc-stop (&optional role)
+(defun duet-rpc-stop (&optional role tell)
   "Stop the daemon of this buffer's host.
 Ask it to leave; after two seconds, kill it.
 
 With a prefix argument, or if ROLE is `gateway', stop the gateway and
-all that is behind it."
-  (interactive (list (and current-prefix-arg 'gateway)))
+all that is behind it.  TELL is as in `duet-rpc-start'."
+  (interactive (list (and current-prefix-arg 'gateway) t))
   (let ((server (duet-rpc--server role)))
     (duet-rpc--stop server)
-    (when (called-interactively-p 'any)
+    (when tell
       (message "%s has stopped; the next call starts it"
                (duet-rpc--server-name server)))))
 
 ;;;###autoload
-(defun duet-rpc-restart (&optional role)
+(defun duet-rpc-restart (&optional role tell)
   "Stop the daemon of this buffer's host and start it again.
 This is also the way on after it has died too often.
 
-With a prefix argument, or if ROLE is `gateway', restart the gateway."
-  (interactive (list (and current-prefix-arg 'gateway)))
+With a prefix argument, or if ROLE is `gateway', restart the gateway.
+TELL is as in `duet-rpc-start'."
+  (interactive (list (and current-prefix-arg 'gateway) t))
   (duet-rpc-stop role)
   (duet-rpc-start role)
-  (when (called-interactively-p 'any)
+  (when tell
     (message "%s is starting anew" (duet-rpc--server-name (duet-rpc--server role)))))
 
 ;;;###autoload
-(defun duet-rpc-status (&optional role)
-  "Say how the daemon of this buffer's host is, and return it as a symbol.
+(defun duet-rpc-status (&optional role tell)
+  "Return how the daemon of this buffer's host is, as a symbol.
 It is one of `stopped', `starting', `ready', `stopping', `waiting' (for
 a restart after a crash) and `failed'.
 
-With a prefix argument, or if ROLE is `gateway', ask of the gateway."
-  (interactive (list (and current-prefix-arg 'gateway)))
+With a prefix argument, or if ROLE is `gateway', ask of the gateway.
+TELL, which is t if called by a person, means to say it."
+  (interactive (list (and current-prefix-arg 'gateway) t))
   (let* ((server (duet-rpc--server role))
          (state (duet-rpc--server-state server))
          (busy (hash-table-count (duet-rpc--server-calls server))))
-    (when (called-interactively-p 'any)
+    (when tell
       (message
        "%s: %s" (duet-rpc--server-name server)
        (pcase state
@@ -276,12 +281,13 @@ With a prefix argument, or if ROLE is `gateway', ask of the gateway."
     state))
 
 ;;;###autoload
-(defun duet-rpc-version ()
-  "Show the daemon's version and return it."
-  (interactive)
+(defun duet-rpc-version (&optional tell)
+  "Return the daemon's version.
+TELL, which is t if called by a person, means to show it."
+  (interactive (list t))
   (duet-rpc--for-person
     (let ((version (plist-get (duet-rpc-request "version") :version)))
-      (when (called-interactively-p 'any)
+      (when tell
         (message "duet-rpc %s (duet-rpc.el %s)" version duet-rpc--version))
       version)))
 
@@ -294,17 +300,19 @@ With a prefix argument, or if ROLE is `gateway', ask of the gateway."
 ;; callback runs; a keyword is forgotten too easily.
 
 ;;;###autoload
-(defun duet-rpc-gateway ()
+(defun duet-rpc-gateway (&optional tell)
   "Start the gateway of this buffer's host, unless it is running.
 It holds the servers that your configuration names as [backends].  All
 functions and commands of the gateway start it, except `duet-rpc-call':
 that offers the tools of these servers once the gateway runs.
 
 The daemon's commands, such as `duet-rpc-restart', `duet-rpc-stop' and
-`duet-rpc-show-log', are for the gateway with a prefix argument."
-  (interactive)
+`duet-rpc-show-log', are for the gateway with a prefix argument.
+
+TELL, which is t if called by a person, means to say what can be done."
+  (interactive (list t))
   (duet-rpc-start 'gateway)
-  (when (called-interactively-p 'any)
+  (when tell
     (message "M-x duet-rpc-backends shows what is behind the gateway, \
 M-x duet-rpc-call calls it")))
 
@@ -420,7 +428,7 @@ BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
          (answer (duet-rpc--request-and-report method params role))
          (result (if tool (duet-rpc--tool-result method answer) answer)))
     (pcase how
-      ('message (message "%s" (duet-rpc--text result)))
+      ('message (message "%s" (duet-rpc--shorten (duet-rpc--text result))))
       ((or 'insert 'replace)
        (unless (marker-buffer begin)
          (user-error "The buffer that was to get the result of %s is gone" method))
@@ -463,16 +471,38 @@ Show its progress in the echo area."
 PRETTY means with line breaks."
   (if (stringp value) value (duet-rpc--json value pretty)))
 
+(defun duet-rpc--shorten (text)
+  "Return TEXT, or the beginning of it if the echo area would take long."
+  (if (<= (length text) 2000)
+      text
+    (format "%s... (2000 of %d characters; M-x duet-rpc-call shows all)"
+            (substring text 0 2000) (length text))))
+
+(defconst duet-rpc--huge 500000
+  "So many characters of a result are too many for a mode or line breaks.")
+
 (defun duet-rpc--json (value pretty)
   "Return VALUE as JSON; PRETTY means with line breaks, unless it is huge."
-  (let* ((json (json-serialize value :null-object nil :false-object :json-false))
-         (text (if (multibyte-string-p json) json (decode-coding-string json 'utf-8))))
-    (if (or (not pretty) (> (length text) 500000))
-        text
-      (with-temp-buffer
-        (insert text)
-        (json-pretty-print-buffer)
-        (buffer-string)))))
+  ;; Emacs has two encoders: a fast one, which refuses large integers and
+  ;; more, and shows 0.1 as 0.10000000000000001; and json.el.
+  (let ((fast (ignore-errors
+                (let ((json (json-serialize value :null-object nil
+                                            :false-object :json-false)))
+                  (if (multibyte-string-p json)
+                      json
+                    (decode-coding-string json 'utf-8)))))
+        (json-encoding-pretty-print pretty)
+        (json-null nil)
+        (json-false :json-false))
+    (if (> (length fast) duet-rpc--huge)
+        fast
+      (condition-case nil
+          (json-encode value)
+        ;; It is nested deeply; Emacs 30 then needs json.el all the same.
+        (error (or fast
+                   (let ((json-encoding-pretty-print nil)
+                         (max-lisp-eval-depth 60000))
+                     (json-encode value))))))))
 
 (defun duet-rpc--tool-p (method)
   "Return non-nil if METHOD of the gateway is to call a tool."
@@ -522,12 +552,18 @@ PLAIN means that it is a text to be shown as it is."
         (insert (if plain result (duet-rpc--json result t)) "\n"))
       (goto-char (point-min))
       (cond
+       ((> (buffer-size) duet-rpc--huge)
+        ;; It may be one line, which Emacs shows slowly at best.
+        (fundamental-mode)
+        (setq-local bidi-inhibit-bpa t
+                    bidi-paragraph-direction 'left-to-right))
        (plain (text-mode))
        ((derived-mode-p 'js-mode 'js-json-mode 'js-base-mode))
        ((fboundp 'js-json-mode) (js-json-mode))
        (t (js-mode)))
       (view-mode 1)
       (setq default-directory directory
+            truncate-lines (> (buffer-size) duet-rpc--huge)
             header-line-format (format " Result of %s" method))
       (set-buffer-modified-p nil)
       (display-buffer (current-buffer)))))
@@ -768,6 +804,7 @@ OFFER means to offer the region and the buffer for it."
   "Ask with PROMPT for one of CHOICES.
 EMPTY is the value of no text; `again' means to ask again."
   (let* ((alist (mapcar (lambda (each) (cons (duet-rpc--text each) each)) choices))
+         (empty (if (and (eq empty 'again) (assoc "" alist)) "" empty))
          (name ""))
     (while (and (equal name "")
                 (equal "" (setq name (completing-read prompt alist nil t nil
@@ -854,7 +891,7 @@ anything else is sent as it is.
 
 :result says what to do with the answer: `message' (if left out),
 `insert', `replace' (the text that was sent), `buffer', or a function
-that takes it.
+that takes it, by its name or as a lambda.  Nothing here needs a quote.
 
 :gateway t means that METHOD is called through the gateway.
 
@@ -869,6 +906,14 @@ that takes it.
     (cl-loop for (key) on args by #'cddr
              unless (memq key '(:params :result :gateway))
              do (error "%s: unknown keyword %S" name key))
+    (unless (and (proper-list-p params) (cl-evenp (length params))
+                 (cl-loop for (key) on params by #'cddr always (keywordp key)))
+      (error "%s: :params must be a plist without a quote, such as (:text region)" name))
+    (unless (if (consp result)
+                (not (eq (car result) 'quote))
+              (and (symbolp result) (not (keywordp result))))
+      (error "%s: :result must be message, insert, replace, buffer or a function, \
+without a quote" name))
     (when (and (eq result 'replace)
                (not (cl-intersection '(region buffer symbol) params)))
       (error "%s: no region, buffer or symbol is sent that could be replaced" name))
@@ -877,12 +922,15 @@ that takes it.
        (interactive)
        (duet-rpc--run-command
         ,method ',params
-        ,(if (memq result '(message insert replace buffer)) `',result result)
+        ,(if (symbolp result) `',result result)
         ',(and (plist-get args :gateway) 'gateway)))))
 
 (defun duet-rpc--run-command (method params how role)
   "Call METHOD with PARAMS and HOW of `duet-rpc-define-command'.
 ROLE is that of the server to call."
+  (unless (or (memq how '(message insert replace buffer)) (functionp how))
+    (user-error "%s is no function that could take the result of %s; \
+C-h f duet-rpc-define-command tells what :result can be" how method))
   (duet-rpc--for-person
     (when role (duet-rpc--live-server role)) ; so that its tools are known
     (let* ((bounds nil)
@@ -916,14 +964,18 @@ ROLE is that of the server to call."
          (list :name name :required t :schema '(:type "string"))))))
 
 ;;;###autoload
-(defun duet-rpc-generate-wrappers (file prefix)
+(defun duet-rpc-generate-wrappers (file prefix &optional ask)
   "Write to FILE a function for each method that the server describes.
 If the gateway runs, write one for each tool behind it too.  Their names
-begin with PREFIX.  Load the file with `require'."
+begin with PREFIX.  Load the file with `require'.
+
+ASK, which is t if called by a person, means to ask before a file is
+overwritten."
   (interactive
    (list (read-file-name (format-prompt "Write functions to" "duet-methods.el")
                          nil (expand-file-name "duet-methods.el"))
-         (read-string "Prefix of their names: " "duet")))
+         (read-string "Prefix of their names: " "duet")
+         t))
   (duet-rpc--for-person
     (let ((methods (or (duet-rpc--methods)
                        (user-error "The server does not describe its methods")))
@@ -944,7 +996,7 @@ begin with PREFIX.  Load the file with `require'."
             (insert "\n" (duet-rpc--wrapper name method))))
         (insert (format "\n(provide '%s)\n;;; %s.el ends here\n" feature feature))
         (let ((coding-system-for-write 'utf-8-unix))
-          (write-region nil nil file nil nil nil (called-interactively-p 'any))))
+          (write-region nil nil file nil nil nil ask)))
       (message "Wrote %d functions to %s" (length names) file))))
 
 (defun duet-rpc--lisp-name (name)
@@ -1330,9 +1382,10 @@ One question at a time: news that come meanwhile bring about another."
                     (duet-rpc--take-backends status)
                     (duet-rpc--print-backends))
                   (when again (duet-rpc--refresh-backends server))))))
-    (if (duet-rpc--alive-p server)
-        (duet-rpc--async-request server "gateway/status" nil :success-fn done
-                                 :error-fn done :timeout-fn done)
+    (unless (and (duet-rpc--alive-p server)
+                 (ignore-errors
+                   (duet-rpc--async-request server "gateway/status" nil :success-fn done
+                                            :error-fn done :timeout-fn done)))
       (setq duet-rpc--asking nil))))
 
 (defun duet-rpc--gateway-changed (server)
@@ -1475,7 +1528,7 @@ state unless that is ready."
        ["Daemon"
         ("s" "start" duet-rpc-start)
         ("r" "restart" duet-rpc-restart)
-        ("q" "stop" duet-rpc-stop)
+        ("k" "stop" duet-rpc-stop) ; q is what people leave a menu with
         ("i" "status" duet-rpc-status)]
        ["Other servers"
         ("g" "start gateway" duet-rpc-gateway)
@@ -1517,10 +1570,14 @@ What takes time is filled in when it is known."
                       (abbreviate-file-name (or duet-rpc--file "unknown")))
       (duet-rpc--fill "Host" "%s" (if (equal host "") "this machine" host))
       (duet-rpc--fill "Options" "%s" (duet-rpc--changed-options))
-      (duet-rpc--examine-program)
-      (duet-rpc--examine-gateway (duet-rpc--server 'gateway))
       (condition-case err
           (progn
+            (when-let ((wrong (duet-rpc--wrong-option)))
+              (dolist (label '("Program" "Python" "Gateway" "Config"))
+                (duet-rpc--fill label "unknown"))
+              (signal 'duet-rpc-error (list wrong)))
+            (duet-rpc--examine-program)
+            (duet-rpc--examine-gateway (duet-rpc--server 'gateway))
             ;; Reaching another host may take long or ask for a password.
             (unless (or (equal host "") (duet-rpc--alive-p server))
               (signal 'duet-rpc-error '("not running; call a method first")))
@@ -1741,6 +1798,7 @@ SLOTS are more slots of the call."
          (calls (duet-rpc--server-calls server))
          (duet-rpc--sent-id nil))
     (unless (duet-rpc--call-timeout call)
+      (duet-rpc--check-options)
       (setf (duet-rpc--call-timeout call) duet-rpc-timeout))
     (when (and (duet-rpc--call-progress-fn call) (listp params))
       (setq params `(,@params :_meta (:progressToken ,token))))
@@ -1826,6 +1884,10 @@ TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
     (setf (duet-rpc--call-outcome call) outcome)
     (remhash (duet-rpc--call-token call)
              (duet-rpc--server-calls (duet-rpc--call-server call)))
+    (when (and (eq (car outcome) 'result)
+               (equal (format "%s" (duet-rpc--call-method call)) "shutdown")
+               (duet-rpc--ours-p (duet-rpc--call-server call)))
+      (duet-rpc--set-state (duet-rpc--call-server call) 'stopping))
     (when (duet-rpc--call-success-fn call) ; else somebody waits for it
       (pcase outcome
         (`(result ,result)
@@ -1900,32 +1962,40 @@ One timer for them all: thousands would slow Emacs down."
             (cons time (run-with-timer (max 0 (- time (float-time))) nil
                                        #'duet-rpc--look server))))))
 
-(defun duet-rpc--look (server)
-  "End what is overdue at SERVER."
+(defun duet-rpc--look (server &optional again)
+  "End what is overdue at SERVER.
+If Emacs was busy, the answer may be in the pipe: if there is something
+to read, take that and look AGAIN, but once only."
   (setf (duet-rpc--server-alarm server) nil)
-  (let ((next nil))
-    (dolist (call (hash-table-values (duet-rpc--server-calls server)))
-      (when-let ((deadline (duet-rpc--call-deadline call)))
-        (if (<= deadline (float-time))
-            (duet-rpc--time-out call)
-          (setq next (min deadline (or next deadline))))))
-    (when next (duet-rpc--watch server next))))
+  (if (and (not again)
+           (duet-rpc--alive-p server)
+           (accept-process-output (duet-rpc--server-process server) 0 nil 0))
+      (setf (duet-rpc--server-alarm server)
+            (cons (+ (float-time) 0.2)
+                  (run-with-timer 0.2 nil #'duet-rpc--look server t)))
+    (let ((next nil))
+      (dolist (call (hash-table-values (duet-rpc--server-calls server)))
+        (when-let ((deadline (duet-rpc--call-deadline call)))
+          (if (<= deadline (float-time))
+              (duet-rpc--time-out call)
+            (setq next (min deadline (or next deadline))))))
+      (when next (duet-rpc--watch server next)))))
 
 (defun duet-rpc--time-out (call)
   "End CALL because its time is up."
   (let* ((server (duet-rpc--call-server call))
-         (connection (duet-rpc--server-connection server))
          (text (format "%s: no answer within %s s"
                        (duet-rpc--call-method call) (duet-rpc--call-timeout call)))
-         (last (jsonrpc-last-error connection))
-         (stuck (duet-rpc--resynchronize server)))
+         (stuck (duet-rpc--resynchronize server))
+         (complaint (duet-rpc--call-complaint call)))
     (when (duet-rpc--end
            call
            (list 'timeout
                  (concat text
                          (and stuck (concat "; " stuck))
-                         (and last (format "; the server's last error was: %s"
-                                           (plist-get last :message))))))
+                         (and complaint
+                              (format "; meanwhile the server complained: %s"
+                                      complaint)))))
       (duet-rpc--tell-cancelled call))))
 
 (defun duet-rpc--error-text (method err)
@@ -1946,7 +2016,12 @@ One timer for them all: thousands would slow Emacs down."
                                 (duet-rpc--server-calls server))))
         (duet-rpc--set-deadline call)
         (when (duet-rpc--call-progress-fn call)
-          (duet-rpc--call-back call (duet-rpc--call-progress-fn call)
+          (duet-rpc--call-back call
+                               (lambda (value)
+                                 ;; Who waited has the answer by now.
+                                 (unless (and (duet-rpc--call-outcome call)
+                                              (not (duet-rpc--call-success-fn call)))
+                                   (funcall (duet-rpc--call-progress-fn call) value)))
                                (plist-get params :value))))
     (when (eq method 'gateway/stateChanged)
       (duet-rpc--refresh-backends server))
@@ -2039,7 +2114,8 @@ function could ask nobody."
 (defun duet-rpc--live-server (&optional role)
   "Return the server in ROLE of the current buffer's host, started if need be."
   (let ((server (duet-rpc--server role)))
-    (unless (duet-rpc--alive-p server)
+    (unless (and (duet-rpc--alive-p server)
+                 (not (eq (duet-rpc--server-state server) 'stopping)))
       (if (eq (duet-rpc--server-state server) 'failed)
           (signal 'duet-rpc-error (list (duet-rpc--server-why server)))
         (duet-rpc--launch server)))
@@ -2052,8 +2128,8 @@ function could ask nobody."
         (progn
           ;; It has just died; this runs the sentinel now,
           (delete-process process)
-          ;; unless it died before it had one.
-          (duet-rpc--sentinel server #'ignore process nil)))))
+          ;; unless it died before it had one, or its sentinel waits.
+          (duet-rpc--bury server #'ignore process nil)))))
 
 (defun duet-rpc--server-version (server)
   "Return the version that SERVER gave, or nil."
@@ -2070,14 +2146,18 @@ function could ask nobody."
   "Give up a restart of SERVER that is due."
   (when (duet-rpc--server-timer server)
     (cancel-timer (duet-rpc--server-timer server))
-    (setf (duet-rpc--server-timer server) nil)))
+    (setf (duet-rpc--server-timer server) nil
+          (duet-rpc--server-why server) nil)
+    (duet-rpc--set-state server 'stopped)))
 
 (defun duet-rpc--stop (server)
   "Stop SERVER's daemon: ask it to leave; after two seconds, kill it."
-  (let ((process (duet-rpc--server-process server))
-        (end (+ (float-time) 2)))
+  (let* ((alive (duet-rpc--alive-p server)) ; if not, a restart may be due now
+         (process (duet-rpc--server-process server))
+         (end (+ (float-time) 2)))
     (duet-rpc--cancel-timer server)
-    (if (not (duet-rpc--alive-p server))
+    (setf (duet-rpc--server-why server) nil)
+    (if (not alive)
         (duet-rpc--set-state server 'stopped)
       (duet-rpc--set-state server 'stopping)
       (unwind-protect
@@ -2085,15 +2165,24 @@ function could ask nobody."
             ;; It may not even read.
             (with-timeout (2)
               (ignore-errors
-                (duet-rpc--send server "shutdown" nil)
+                (duet-rpc--send server "shutdown" nil :timeout 2)
                 (process-send-eof process)))
             (while (and (process-live-p process) (< (float-time) end))
               (accept-process-output process 0.05)))
         (delete-process process)))))
 
+(defun duet-rpc-unload-function ()
+  "Stop all daemons and leave the mode line, for `unload-feature'."
+  (duet-rpc-mode-line-mode -1)
+  (mapc #'duet-rpc--stop (hash-table-values duet-rpc--servers))
+  nil)
+
 (defun duet-rpc--launch (server)
   "Start a daemon for SERVER."
   (duet-rpc--cancel-timer server)
+  (duet-rpc--check-options)
+  (when (eq (duet-rpc--server-state server) 'stopping)
+    (duet-rpc--stop server)) ; to the end: there is one daemon at a time
   ;; Not in the caller's buffer, which may have an environment or a path
   ;; of its own: the daemon serves all buffers.
   (with-temp-buffer
@@ -2117,6 +2206,9 @@ function could ask nobody."
   (let* ((host (duet-rpc--server-host server))
          (name (duet-rpc--server-name server))
          (command (duet-rpc--command server))
+         ;; A quit amid this would leave a daemon that nobody knows of; but
+         ;; another host may take its time.
+         (inhibit-quit (or inhibit-quit (equal host "")))
          (process nil)
          (start
           (lambda ()
@@ -2157,6 +2249,7 @@ to the Python to use, or `duet-rpc-program' to the program"
           (duet-rpc--server-born server) (float-time)
           (duet-rpc--server-info server) nil
           (duet-rpc--server-why server) nil)
+    (duet-rpc--set-state server 'starting)
     (duet-rpc--keep-log server (jsonrpc-stderr-buffer connection))
     (duet-rpc--log server "started process %s: %s"
                    (process-id process) (string-join command " "))
@@ -2166,7 +2259,6 @@ to the Python to use, or `duet-rpc-program' to the program"
     (add-function :around (process-sentinel process)
                   (lambda (next process event)
                     (duet-rpc--sentinel server next process event)))
-    (duet-rpc--set-state server 'starting)
     (duet-rpc--send server "initialize" nil :buffer t
                     :success-fn (lambda (info) (duet-rpc--greeted server info))
                     :error-fn (lambda (_)
@@ -2226,20 +2318,31 @@ speaks 2.0.  %s" (duet-rpc--server-name server) protocol duet-rpc--version remed
   "Take note if SERVER's PROCESS has died; hand EVENT on to NEXT."
   (when (and (not (process-live-p process))
              (eq process (duet-rpc--server-process server)))
-    (let* ((buffers (list (process-buffer process)
-                          (jsonrpc-stderr-buffer (duet-rpc--server-connection server))))
-           (stderr (get-buffer-process (cadr buffers)))
-           (pause (if (equal (duet-rpc--server-host server) "") 0.3 1))
-           (end (+ (float-time) 1)))
-      (setf (duet-rpc--server-process server) nil)
+    (let ((stderr (get-buffer-process
+                   (jsonrpc-stderr-buffer (duet-rpc--server-connection server))))
+          (pause (if (equal (duet-rpc--server-host server) "") 0.3 1))
+          (end (+ (float-time) 1)))
       ;; Its last words may still be on the way; but a child of its own
       ;; may go on writing for ever.
       (while (and stderr
                   (accept-process-output stderr pause nil t)
                   (< (float-time) end)))
+      (duet-rpc--bury server next process event))))
+
+(defun duet-rpc--bury (server next process event)
+  "End the life of SERVER's dead PROCESS, unless that is done; return nil.
+A timer may call while the sentinel waits, and must find it done before
+the next life begins.  NEXT and EVENT are as in `duet-rpc--sentinel'."
+  (when (eq process (duet-rpc--server-process server))
+    (let ((buffers (list (process-buffer process)
+                         (jsonrpc-stderr-buffer (duet-rpc--server-connection server)))))
+      (setf (duet-rpc--server-process server) nil)
       (duet-rpc--died server process)
-      (let ((inhibit-message t) (message-log-max nil))
-        (funcall next process event))
+      ;; Even a message that is not shown wipes the one that is.
+      (let ((shown (current-message)) (message-log-max nil))
+        (let ((inhibit-message t))
+          (funcall next process event))
+        (when shown (message "%s" shown)))
       (when-let ((clean-up (process-get process 'duet-rpc-clean-up)))
         (funcall clean-up process event))
       (dolist (buffer buffers)
@@ -2251,11 +2354,13 @@ speaks 2.0.  %s" (duet-rpc--server-name server) protocol duet-rpc--version remed
   (let* ((name (duet-rpc--server-name server))
          (code (process-exit-status process))
          (signal (eq (process-status process) 'signal))
+         (tail (duet-rpc--log-tail server 5))
          (how (cond (signal (format "was killed by signal %d" code))
+                    ((string-match-p "Python is too old" tail)
+                     "found too old a Python (see `duet-rpc-python')")
                     ((= code 256) "closed its input") ; so Emacs notes it
                     ((= code 127) "was not found; is `duet-rpc-python' right")
                     (t (format "exited with code %d" code))))
-         (tail (duet-rpc--log-tail server 5))
          (words (if (equal tail "")
                     ""
                   (format ".  Its last words (%s has more):\n%s"
@@ -2303,9 +2408,7 @@ once it is mended, %s%s" name how deaths (duet-rpc--keys server 'duet-rpc-restar
                             (lambda ()
                               (condition-case err
                                   (duet-rpc--launch server)
-                                (duet-rpc-error
-                                 (duet-rpc--set-state server 'stopped)
-                                 (message "%s" (cadr err))))))))
+                                (duet-rpc-error (message "%s" (cadr err))))))))
      (t (duet-rpc--set-state server 'stopped)))))
 
 
@@ -2319,7 +2422,9 @@ would wait behind more than that for ever."
   (while string
     (setq string
           (condition-case err
-              (progn (funcall next process string)
+              (progn (cl-letf (((symbol-function 'jsonrpc--json-read)
+                                (lambda () (duet-rpc--read-message server))))
+                       (funcall next process string))
                      (and (duet-rpc--skip-junk server process) ""))
             ;; It fails on a message with an unknown member, and
             ;; version 1.0.14 then leaves those behind it unread.
@@ -2328,6 +2433,41 @@ would wait behind more than that for ever."
                             (error-message-string err))
              (and (> (buffer-size (process-buffer process)) 0) ""))))))
 
+(defun duet-rpc--read-message (server)
+  "Read a message from SERVER behind point."
+  (let* ((message (duet-rpc--read-json))
+         (err (plist-get message :error)))
+    (when (and err (not (plist-get message :id)))
+      (duet-rpc--complained server err))
+    message))
+
+(defun duet-rpc--complained (server err)
+  "Take ERR, with which SERVER has answered no call in particular."
+  (let ((calls (hash-table-values (duet-rpc--server-calls server))))
+    (dolist (call calls)
+      (setf (duet-rpc--call-complaint call) (plist-get err :message)))
+    ;; What is too large is not read, so its id is not known.
+    (when (and (equal (plist-get (plist-get err :data) :reason) "oversize")
+               (= 1 (length calls)))
+      (duet-rpc--end (car calls) (list 'error err)))))
+
+(defun duet-rpc--read-json ()
+  "Return the JSON behind point.
+What Emacs's own parser refuses, such as large integers, null characters
+in version 28 or half a surrogate pair, the slower json.el may take:
+jsonrpc.el would drop the message, and leave its call to time out."
+  (let ((begin (point)))
+    (condition-case nil
+        (json-parse-buffer :object-type 'plist :null-object nil
+                           :false-object :json-false)
+      (error
+       (goto-char begin)
+       (let ((json-object-type 'plist)
+             (json-array-type 'vector)
+             (json-null nil)
+             (json-false :json-false))
+         (json-read))))))
+
 (defconst duet-rpc--header "Content-Length: *[0-9]+\r\n"
   "What a message begins with.
 It cannot stand inside one: JSON has no bare carriage return in a string
@@ -2335,16 +2475,20 @@ and no such word outside.")
 
 (defun duet-rpc--skip-junk (server process)
   "Delete what stands before the next header in the output of PROCESS.
-Return non-nil, with a message, if there was something.  SERVER is the
-server."
+Return non-nil if there was something; tell a person of the first time.
+SERVER is the server."
   (when (buffer-live-p (process-buffer process))
     (with-current-buffer (process-buffer process)
       ;; Point is behind the header while a message is read.
       (when (and (bobp) (> (buffer-size) 100))
         (let ((next (duet-rpc--next-header)))
           (when (or next (> (buffer-size) 100000))
-            (message "duet-rpc: %s"
-                     (duet-rpc--drop server (or next (- (point-max) 100))))))))))
+            (let ((text (duet-rpc--drop server (or next (- (point-max) 100)))))
+              (unless (process-get process 'duet-rpc-junk)
+                (process-put process 'duet-rpc-junk t)
+                (message "duet-rpc: %s; %s shows what more there will be" text
+                         (duet-rpc--keys server 'duet-rpc-show-log))))
+            t))))))
 
 (defun duet-rpc--next-header ()
   "Return where the next header begins behind point, or nil."
@@ -2363,7 +2507,7 @@ server."
     (setf (slot-value (duet-rpc--server-connection server) '-expected-bytes) nil)
     (let ((text (format "%d stray bytes on the server's stdout were skipped: %S"
                         (string-bytes bytes)
-                        (truncate-string-to-width bytes 200 nil nil "..."))))
+                        (truncate-string-to-width bytes 60 nil nil "..."))))
       (duet-rpc--log server "%s" text)
       text)))
 
@@ -2474,8 +2618,8 @@ A FILE without a directory is looked for on the path."
                   ((not (file-name-directory file)) (executable-find file remote))
                   ((not (duet-rpc--python-p file))
                    ;; Such a program does not work on another host than its own.
-                   (and (file-executable-p (concat (duet-rpc--server-host server) file))
-                        file))
+                   (let ((name (concat (duet-rpc--server-host server) file)))
+                     (and (file-executable-p name) (not (file-directory-p name)) file)))
                   ((file-regular-p file)
                    (if remote (duet-rpc--copy file (duet-rpc--server-host server)) file))))
         (duet-rpc--not-found server))))
@@ -2498,6 +2642,32 @@ A FILE without a directory is looked for on the path."
                   (duet-rpc--places) "")
        "Put duet-rpc.pyz beside duet-rpc.el, or the command duet-rpc on the path, \
 or set `duet-rpc-program'")))))
+
+(defun duet-rpc--check-options ()
+  "Signal `duet-rpc-error' if an option has a value that it cannot have."
+  (when-let ((wrong (duet-rpc--wrong-option)))
+    (signal 'duet-rpc-error (list wrong))))
+
+(defun duet-rpc--wrong-option ()
+  "Return what is wrong with the value of an option, or nil."
+  (cl-flet ((strings-p (value)
+              (and (proper-list-p value) (cl-every #'stringp value))))
+    (cl-loop
+     for (option right must) in
+     `((duet-rpc-program
+        ,(or (stringp duet-rpc-program) (strings-p duet-rpc-program))
+        "nil, a string or a list of strings")
+       (duet-rpc-python ,(stringp duet-rpc-python) "a string")
+       (duet-rpc-arguments ,(strings-p duet-rpc-arguments) "a list of strings")
+       (duet-rpc-gateway-command
+        ,(strings-p duet-rpc-gateway-command) "nil or a list of strings")
+       (duet-rpc-directory ,(or (null duet-rpc-directory) (stringp duet-rpc-directory))
+                           "nil or a string")
+       (duet-rpc-timeout ,(numberp duet-rpc-timeout) "a number")
+       (duet-rpc-events-size ,(natnump duet-rpc-events-size) "a number"))
+     unless right
+     return (format "The option `%s' is %S; it must be %s"
+                    option (symbol-value option) must))))
 
 (defun duet-rpc--command (server)
   "Return the command line of SERVER."

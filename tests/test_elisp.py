@@ -7,7 +7,9 @@ tests, with a home directory of its own.
 from __future__ import annotations
 
 import os
+import pty
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -74,6 +76,35 @@ def run(
         check=False,
         restore_signals=RESTORE_SIGNALS,
     )
+
+
+def on_terminal(emacs: str, environment: dict[str, str], form: str, timeout: float = 60) -> str:
+    """Evaluate a form in an Emacs on a terminal, where there is an echo area; return its value."""
+    value = Path(environment["HOME"]) / "value"
+    wrapped = f"""(let ((value "nothing: the form has failed"))
+      (unwind-protect (setq value (format "%s" {form}))
+        (let ((coding-system-for-write 'utf-8-unix))
+          (write-region value nil "{value}" nil 'quiet))
+        (kill-emacs)))"""
+    ours, theirs = pty.openpty()
+    # Who opens a terminal at the head of a session has it for /dev/tty.
+    shell = f'exec "$0" "$@" < {os.ttyname(theirs)} > {os.ttyname(theirs)} 2>&1'
+    process = subprocess.Popen(
+        ["sh", "-c", shell, emacs, "-Q", "-nw", "-l", str(LIBRARY), "--eval", wrapped],
+        env={**environment, "TERM": "xterm"},
+        cwd=environment["HOME"],
+        start_new_session=True,
+        restore_signals=RESTORE_SIGNALS,
+    )
+    end = time.monotonic() + timeout
+    while process.poll() is None:
+        if time.monotonic() > end:
+            process.kill()
+        if select.select([ours], [], [], 0.1)[0]:
+            os.read(ours, 65536)
+    os.close(ours)
+    os.close(theirs)
+    return value.read_text("utf-8")
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in TESTS.glob("*-tests.el")))
@@ -232,6 +263,20 @@ def test_emacs_leaves_no_backend(
             assert gone(child, 6)
 
 
+def test_a_crash_is_told_in_the_echo_area(emacs: str, environment: dict[str, str]) -> None:
+    """Kill the daemon; what a person reads of it stays on the screen."""
+    form = """(progn
+      (setq duet-rpc-program (getenv "DUET_RPC_PYZ"))
+      (duet-rpc-request "version")
+      (signal-process (duet-rpc--server-process (duet-rpc--server)) 9)
+      (with-timeout (20)
+        (while (not (eq (duet-rpc-status) 'waiting))
+          (accept-process-output nil 0.05)))
+      (current-message))"""
+    shown = on_terminal(emacs, environment, form)
+    assert shown.startswith("duet-rpc was killed by signal 9; it starts again in 1 s")
+
+
 def test_doctor_in_a_plain_emacs(emacs: str, environment: dict[str, str]) -> None:
     """Run the doctor where nothing else has been loaded, as ERT would have done."""
     form = """(progn
@@ -245,6 +290,21 @@ def test_doctor_in_a_plain_emacs(emacs: str, environment: dict[str, str]) -> Non
     assert result.returncode == 0, result.stdout
     assert re.search(r"^jsonrpc.el +\d+\.\d+\.\d+, /", result.stdout, re.M), result.stdout
     assert re.search(r"^Ping +[\d.]+ ms", result.stdout, re.M), result.stdout
+
+
+def test_unloading_leaves_nothing(emacs: str, environment: dict[str, str]) -> None:
+    """Unload the library; its daemon and its part of the mode line go with it."""
+    form = """(progn
+      (setq duet-rpc-program (getenv "DUET_RPC_PYZ"))
+      (duet-rpc-mode-line-mode 1)
+      (duet-rpc-request "version")
+      (unload-feature 'duet-rpc t)
+      (accept-process-output nil 0.1)
+      (princ (format "%s %s" (process-list)
+                     (string-search "duet" (format "%s" mode-line-misc-info)))))"""
+    result = run(emacs, environment, "-l", LIBRARY, "--eval", form)
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.splitlines()[-1] == "nil nil", result.stdout
 
 
 def test_commands_are_there_before_the_library_is_loaded(

@@ -48,6 +48,29 @@
              (should (equal (duet-rpc-request "upcase" '(:text "a")) "A")))))
       (should (equal shown "")))))
 
+(ert-deftest duet-rpc-timeout-tells-of-an-error-that-may-be-its-own ()
+  (duet-rpc-test-with-fake
+    (cl-flet ((text (method)
+                (cadr (should-error (duet-rpc-request method nil :timeout 0.5)
+                                    :type 'duet-rpc-timeout))))
+      (should (equal (text "complain")
+                     (concat "complain: no answer within 0.5 s; meanwhile the server \
+complained: Parse error: no JSON")))
+      ;; That one was of another call, and this one has its own.
+      (should-error (duet-rpc-request "noSuchMethod"))
+      (should (equal (text "never") "never: no answer within 0.5 s")))))
+
+(ert-deftest duet-rpc-request-that-is-too-large-fails-at-once ()
+  (duet-rpc-test-with-pyz
+    (duet-rpc-request "version")
+    (let ((err (should-error (duet-rpc-request
+                              "version" (list :text (make-string 11000000 ?x))
+                              :timeout 60)
+                             :type 'duet-rpc-error)))
+      (should (equal (duet-rpc-error-code err) -32600))
+      (should (string-match-p "version: .*10485760" (cadr err))))
+    (should (duet-rpc-request "version"))))
+
 (ert-deftest duet-rpc-request-is-cancelled-by-quit ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
@@ -199,6 +222,28 @@
                  (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
                  (accept-process-output nil 0.05)))))))
 
+(ert-deftest duet-rpc-async-request-takes-an-answer-that-came-while-emacs-was-busy ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-request "echo")
+    (let (got)
+      (duet-rpc-async-request "upcase" '(:text "a") :timeout 0.5
+                              :timeout-fn (lambda () (push 'timeout got))
+                              :success-fn (lambda (text) (push text got)))
+      ;; Nothing is read meanwhile, and no timer runs.
+      (let ((end (+ (float-time) 1)))
+        (while (< (float-time) end)))
+      (timer-event-handler (cdr (duet-rpc--server-alarm (duet-rpc--server))))
+      (duet-rpc-test-until got)
+      (should (equal got '("A")))
+      ;; One that goes on talking must not put off a timeout for ever.
+      (setq got nil)
+      (duet-rpc-async-request "never" nil :timeout 0.5
+                              :timeout-fn (lambda () (push 'timeout got)))
+      (duet-rpc-async-request "progress" '(:steps 20 :pause 0.1)
+                              :progress-fn (lambda (_) (push 'progress got)))
+      (duet-rpc-test-until (memq 'timeout got))
+      (duet-rpc-test-until (= 0 (duet-rpc-test-pending))))))
+
 (ert-deftest duet-rpc-async-request-can-wait-in-its-callback ()
   (duet-rpc-test-with-fake
     (let (got)
@@ -259,6 +304,19 @@
       (duet-rpc-test-until (member "done" got))
       (should (equal (nreverse got) '(1 2 3 "done"))))))
 
+(ert-deftest duet-rpc-progress-does-not-come-after-the-result ()
+  ;; It would stand in the echo area in place of the result.
+  (duet-rpc-test-with-fake
+    (let* ((done nil) (late nil)
+           (server (duet-rpc--live-server)))
+      (dotimes (_ 5)
+        (setq done nil)
+        (duet-rpc--request server "progress" '(:steps 20)
+                           :progress-fn (lambda (_) (when done (setq late t))))
+        (setq done t)
+        (accept-process-output nil 0.1))
+      (should-not late))))
+
 (ert-deftest duet-rpc-progress-puts-off-the-timeout ()
   (duet-rpc-test-with-fake
     (should (equal "done" (duet-rpc--request (duet-rpc--live-server) "progress"
@@ -305,6 +363,17 @@
       (should (string-match-p "{\"object\": {}"
                               (plist-get (cadr (duet-rpc-test-seen "echo")) :raw))))
     (should (equal (duet-rpc-request "nothing") nil))))
+
+(ert-deftest duet-rpc-takes-what-the-parser-of-emacs-refuses ()
+  (duet-rpc-test-with-fake
+    (dolist (pair `(("1180591620717411303424" . ,(expt 2 70))
+                    ("\"a\\u0000b\"" . "a\0b")
+                    ("{\"\\u0000\": [null, false, {}]}" . (,(intern ":\0") [nil :json-false nil]))
+                    ("\"\\ud800\"" . ,(string #xd800))))
+      (should (equal (duet-rpc-request "raw" (list :json (car pair))) (cdr pair)))
+      (duet-rpc-call "raw" (list :json (car pair)))
+      (duet-rpc-call "raw" (list :json (car pair)) 'message))
+    (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))))
 
 (ert-deftest duet-rpc-bears-other-coding-defaults ()
   (dolist (coding '(utf-8-dos latin-1-dos latin-1-mac))

@@ -84,6 +84,46 @@
       (should (string-match-p "`duet-rpc-python'" (cadr err))))
     (should (duet-rpc-request "version"))))
 
+(ert-deftest duet-rpc-says-when-python-is-too-old ()
+  (duet-rpc-test-with '("sh" "-c" "echo 'duet-rpc: this Python is too old: 2.7.18. \
+Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
+    (should (string-match-p
+             "duet-rpc found too old a Python (see `duet-rpc-python'); it starts again"
+             (duet-rpc-test-messages
+               (should-error (duet-rpc-request "version") :type 'duet-rpc-error))))))
+
+(ert-deftest duet-rpc-names-the-option-that-is-wrong ()
+  (pcase-dolist (`(,option ,value ,what)
+                 `((duet-rpc-python nil "a string")
+                   (duet-rpc-program 7 "nil, a string or a list of strings")
+                   (duet-rpc-arguments "rpc" "a list of strings")
+                   (duet-rpc-gateway-command "x" "nil or a list of strings")
+                   (duet-rpc-directory t "nil or a string")
+                   (duet-rpc-timeout "30" "a number")
+                   (duet-rpc-events-size nil "a number")))
+    (let ((text (format "The option `%s' is %S; it must be %s" option value what)))
+      (ert-info (text)
+        (duet-rpc-test-with-pyz
+          (cl-progv (list option) (list value)
+            (should (equal (should-error (duet-rpc-request "version"))
+                           (list 'duet-rpc-error text)))
+            (save-window-excursion
+              (duet-rpc-doctor)
+              (should (string-search (concat "stopped: " text) (buffer-string)))
+              (should-not (string-match-p " \\.\\.\\.$" (buffer-string)))))))))
+  (duet-rpc-test-with-pyz
+    (duet-rpc-request "version")
+    (let ((duet-rpc-timeout nil))
+      (should (string-match-p "`duet-rpc-timeout' is nil"
+                              (cadr (should-error (duet-rpc-request "version")
+                                                  :type 'duet-rpc-error))))
+      (should (duet-rpc-request "version" nil :timeout 10))
+      (duet-rpc-stop)))
+  (let* ((duet-rpc-program (directory-file-name temporary-file-directory)))
+    (should (string-match-p "Cannot find the program.*\n.*`duet-rpc-program'"
+                            (cadr (should-error (duet-rpc-request "version")
+                                                :type 'duet-rpc-error))))))
+
 (ert-deftest duet-rpc-starts-in-a-neutral-directory ()
   (skip-unless (file-directory-p "/proc/self"))
   (cl-flet ((directory ()
@@ -212,12 +252,38 @@
       (should (string-match-p "in 1 s\\(.\\|\n\\)*in 2 s\\(.\\|\n\\)*in 4 s" shown))
       (should (eq (duet-rpc-status) 'waiting)))))
 
+(ert-deftest duet-rpc-status-is-so ()
+  (cl-flet ((status () (duet-rpc-test-messages (call-interactively #'duet-rpc-status)))
+            (crash ()
+              (duet-rpc-request "echo")
+              (signal-process (duet-rpc-test-pid) 9)
+              (duet-rpc-test-until (eq (duet-rpc-status) 'waiting)))
+            (stopped () "duet-rpc: not running; the next call starts it"))
+    (duet-rpc-test-with-fake
+      (crash)
+      (should (string-match-p "it starts again in 1 s" (status)))
+      (duet-rpc-stop)
+      (should (equal (status) (stopped)))
+      (crash)
+      ;; What would have started it is no more due.
+      (let ((duet-rpc-program "/nowhere/duet-rpc.pyz"))
+        (should-error (duet-rpc-request "echo") :type 'duet-rpc-error))
+      (should (equal (status) (stopped)))
+      (should (eq (duet-rpc-status) 'stopped)))))
+
 (ert-deftest duet-rpc-does-not-restart-what-ended-well ()
   (duet-rpc-test-with-pyz
     (duet-rpc-request "shutdown")
     (duet-rpc-test-until (eq (duet-rpc-status) 'stopped))
     (should-not (duet-rpc--server-timer (duet-rpc--server)))
     (should (duet-rpc-request "version"))))
+
+(ert-deftest duet-rpc-starts-anew-right-after-a-shutdown ()
+  (duet-rpc-test-with-pyz
+    (dotimes (_ 5)
+      (duet-rpc-request "shutdown")
+      (should (duet-rpc-request "version")))
+    (should (eq (duet-rpc-status) 'ready))))
 
 (ert-deftest duet-rpc-refuses-another-protocol ()
   (with-environment-variables (("FAKE_PROTOCOL" "3.0"))
@@ -243,8 +309,15 @@
     (dolist (bytes '(10 60 79 80 95 101 150 5000 200000))
       (should (equal "after the junk" (duet-rpc-request "junk" (list :bytes bytes))))
       (should (equal "A" (duet-rpc-request "upcase" '(:text "a")))))
+    (duet-rpc-restart)
     (let ((shown (duet-rpc-test-messages (duet-rpc-request "junk" '(:bytes 150)))))
-      (should (string-match-p "150 stray bytes .* skipped: \"JJJJ" shown)))))
+      (should (string-match-p "150 stray bytes .* skipped: \"JJJJ.*M-x duet-rpc-show-log"
+                              shown))
+      (should (< (length shown) 200)))
+    ;; A server that floods its stdout is told of once; the log has it all.
+    (should (equal "" (duet-rpc-test-messages (duet-rpc-request "junk" '(:bytes 151)))))
+    (with-current-buffer (duet-rpc--log-buffer (duet-rpc--server))
+      (should (string-match-p "151 stray bytes" (buffer-string))))))
 
 (ert-deftest duet-rpc-reports-unread-bytes-at-a-timeout ()
   (duet-rpc-test-with-fake
@@ -372,5 +445,56 @@
         (duet-rpc-test-until ended)
         (should (buffer-live-p buffer))
         (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))))))
+
+(ert-deftest duet-rpc-start-may-be-quit-at-any-moment ()
+  ;; The functions that a start goes through; the quit comes in each of them.
+  (dolist (place '(make-process jsonrpc-stderr-buffer duet-rpc--keep-log duet-rpc--log
+                   duet-rpc--set-state jsonrpc-async-request))
+    (ert-info ((format "quit in %s" place))
+      (duet-rpc-test-with-fake
+        (let ((quit (lambda (function &rest args)
+                      (prog1 (apply function args)
+                        (setq quit-flag t)))))
+          (advice-add place :around quit)
+          (unwind-protect
+              (should (eq 'quit (condition-case nil
+                                    (let ((inhibit-quit nil))
+                                      (duet-rpc-request "never"))
+                                  (quit 'quit))))
+            (advice-remove place quit)))
+        (should (eq (duet-rpc-status) 'starting))
+        (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
+        (should (eq (duet-rpc-status) 'ready))
+        (should (= 1 (cl-count "\\`duet-rpc\\(<[0-9]+>\\)?\\'" (process-list)
+                               :test #'string-match-p :key #'process-name)))))))
+
+(ert-deftest duet-rpc-death-is-over-before-a-timer-starts-anew ()
+  ;; A child holds stderr open, so that the last words are waited for.
+  (duet-rpc-test-with (list "sh" "-c"
+                            (concat "sleep 8 & exec "
+                                    (mapconcat #'shell-quote-argument
+                                               duet-rpc-test-fake " ")))
+    (duet-rpc-request "echo")
+    (let* (got
+           (lost nil)
+           (first (duet-rpc--server-process (duet-rpc--server)))
+           (timer (run-with-timer
+                   0 0.05
+                   (lambda ()
+                     (unless (or got (process-live-p first))
+                       (duet-rpc-async-request
+                        "upcase" '(:text "a")
+                        :success-fn (lambda (result) (push result got))
+                        :error-fn (lambda (err) (push err lost))))))))
+      (unwind-protect
+          (progn
+            (duet-rpc-async-request "never" nil :error-fn (lambda (err) (push err lost)))
+            (signal-process first 9)
+            (duet-rpc-test-until got))
+        (cancel-timer timer))
+      (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
+      ;; The one that died took one call with it, and the next one none.
+      (should (= 1 (length lost)))
+      (should (eq (duet-rpc-status) 'ready)))))
 
 ;;; connection-tests.el ends here

@@ -173,6 +173,19 @@ def odd(_: Any, ident: object) -> object:
     return ...
 
 
+def raw(params: Any, ident: object) -> object:
+    """Answer with a JSON text as it is, which not every parser may like."""
+    body = f'{{"jsonrpc": "2.0", "id": {ident}, "result": {params["json"]}}}'.encode()
+    write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    return ...
+
+
+def complain(_: Any, __: object) -> object:
+    """Send an error that names no request, and no answer."""
+    send(id=None, error={"code": -32700, "message": "Parse error: no JSON"})
+    return ...
+
+
 def die(params: Any, _: object) -> object:
     """Die in mid-call."""
     print("last words: \u00e4\u00f6\u00fc", file=sys.stderr, flush=True)
@@ -196,6 +209,8 @@ ANSWERS: dict[str, Callable[[Any, object], object]] = {
     "junk": junk,
     "half": half,
     "odd": odd,
+    "raw": raw,
+    "complain": complain,
     "die": die,
 }
 

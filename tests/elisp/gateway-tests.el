@@ -620,4 +620,13 @@ it starts again in 1 s" shown))
              "^Gateway +ready, process [0-9]+, .*2 backends\n +plain: ready *\n +mcp: stopped"
              (buffer-string)))))
 
+(ert-deftest duet-rpc-list-of-backends-goes-on-after-a-failed-question ()
+  (with-temp-buffer
+    (setq duet-rpc--asking t)
+    (cl-letf (((symbol-function 'duet-rpc--alive-p) #'always)
+              ((symbol-function 'duet-rpc--async-request)
+               (lambda (&rest _) (signal 'duet-rpc-error '("cannot be sent")))))
+      (duet-rpc--ask-backends-again (duet-rpc--server 'gateway)))
+    (should-not duet-rpc--asking)))
+
 ;;; gateway-tests.el ends here

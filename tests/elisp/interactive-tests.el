@@ -234,6 +234,39 @@
       (should (derived-mode-p 'js-mode 'js-json-mode)))
     (should (equal (duet-rpc-test-result) result))))
 
+(ert-deftest duet-rpc-shows-what-is-large-without-freezing ()
+  (duet-rpc-test-with-fake
+    (let ((shown (duet-rpc-test-messages
+                   (duet-rpc-call "big" '(:bytes 5000000) 'message))))
+      (should (< (length shown) 2200))
+      (should (string-match-p "é\\.\\.\\. (2000 of 2500000 characters; M-x duet-rpc-call" shown)))
+    (dolist (size '(5000000 10))
+      (duet-rpc-call "big" (list :bytes size))
+      (with-current-buffer "*duet-rpc result*"
+        (should (= (buffer-size) (+ (/ size 2) 3)))
+        (should (eq (> size 10) (eq major-mode 'fundamental-mode)))
+        (should (eq (> size 10) truncate-lines))
+        (should view-mode)))))
+
+(ert-deftest duet-rpc-shows-numbers-as-people-write-them ()
+  (duet-rpc-test-with-fake
+    (dolist (number '("0.1" "1180591620717411303424" "-7" "[0.1,2]"))
+      (should (equal number
+                     (duet-rpc-test-messages
+                       (duet-rpc-call "raw" (list :json number) 'message)))))
+    (duet-rpc-call "raw" '(:json "{\"a\": [0.1, 1180591620717411303424]}"))
+    (should (equal "{\n  \"a\": [\n    0.1,\n    1180591620717411303424\n  ]\n}\n"
+                   (with-current-buffer "*duet-rpc result*" (buffer-string))))))
+
+(ert-deftest duet-rpc-shows-what-is-nested-deeply ()
+  (dolist (json (list (concat (make-string 1500 ?\[) (make-string 1500 ?\]))
+                      (concat (mapconcat (lambda (_) "{\"a\":") (make-list 1500 0) "")
+                              "1" (make-string 1500 ?\}))))
+    (duet-rpc-test-with-fake
+      (duet-rpc-call "raw" (list :json json))
+      (should (equal (concat json "\n")
+                     (with-current-buffer "*duet-rpc result*" (buffer-string)))))))
+
 
 ;;; Commands of one's own
 
@@ -247,6 +280,37 @@
   :params (:level prompt :text "fixed" :n 3) :result buffer)
 (duet-rpc-define-command duet-rpc-test-function "upcase"
   :params (:text prompt) :result (lambda (result) (setq duet-rpc-test-got result)))
+
+(defun duet-rpc-test-take (result)
+  "Keep RESULT for a test to see."
+  (setq duet-rpc-test-got result))
+(duet-rpc-define-command duet-rpc-test-named "upcase"
+  :params (:text "named") :result duet-rpc-test-take)
+(duet-rpc-define-command duet-rpc-test-sharp "upcase"
+  :params (:text "sharp") :result #'duet-rpc-test-take)
+(duet-rpc-define-command duet-rpc-test-typo "upcase"
+  :params (:text "typo") :result mesage)
+
+(ert-deftest duet-rpc-define-command-takes-the-name-of-a-function ()
+  (duet-rpc-test-with-fake
+    (duet-rpc-test-named)
+    (should (equal duet-rpc-test-got "NAMED"))
+    (duet-rpc-test-sharp)
+    (should (equal duet-rpc-test-got "SHARP"))
+    (should (equal (should-error (duet-rpc-test-typo))
+                   '(user-error "mesage is no function that could take the result of \
+upcase; C-h f duet-rpc-define-command tells what :result can be")))
+    ;; In time, before anything is done.
+    (should (= 2 (length (duet-rpc-test-seen "upcase"))))))
+
+(ert-deftest duet-rpc-an-empty-text-can-be-chosen ()
+  (let ((param '(:name "x" :required t :schema (:enum ["" "a"]))))
+    (with-temp-buffer
+      (let (got)
+        (duet-rpc-test-typing "RET" (setq got (duet-rpc--read-param param)))
+        (should (equal got ""))
+        (duet-rpc-test-typing "a RET" (setq got (duet-rpc--read-param param)))
+        (should (equal got "a"))))))
 
 (ert-deftest duet-rpc-define-command-makes-commands ()
   (duet-rpc-test-with-fake
@@ -275,7 +339,9 @@
       (should-error (duet-rpc-test-upcase-symbol) :type 'user-error))))
 
 (ert-deftest duet-rpc-define-command-refuses-nonsense ()
-  (dolist (args '((:parms (:text region)) (:params (:text prompt) :result replace)))
+  (dolist (args '((:parms (:text region)) (:params (:text prompt) :result replace)
+                  (:params '(:text region)) (:params (text region)) (:params text)
+                  (:result 'insert) (:result :insert) (:result "insert")))
     (should-error (macroexpand `(duet-rpc-define-command my-x "upcase" ,@args)))))
 
 (ert-deftest duet-rpc-generate-wrappers-writes-good-lisp ()
@@ -410,6 +476,17 @@
       (cl-incf found)
       (should (commandp (intern (match-string 1 layout)))))
     (should (= found 14))))
+
+(ert-deftest duet-rpc-menu-runs-commands-that-tell-what-they-did ()
+  (duet-rpc-test-with-fake
+    (pcase-dolist (`(,key . ,text) '(("i" . "duet-rpc: not running")
+                                     ("s" . "duet-rpc is starting")
+                                     ("r" . "duet-rpc is starting anew")
+                                     ("k" . "duet-rpc has stopped")))
+      (with-temp-buffer
+        (should (string-search text (duet-rpc-test-messages
+                                      (duet-rpc-test-typing key
+                                        (call-interactively #'duet-rpc-menu)))))))))
 
 (ert-deftest duet-rpc-doctor-tells-all-without-waiting ()
   (duet-rpc-test-with-pyz

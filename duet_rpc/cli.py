@@ -41,6 +41,7 @@ SWITCHES = {
     "--yes": "yes",
     "--help": "help",
     "-h": "help",
+    "--version": "version",
 }
 
 NEEDS = {
@@ -83,6 +84,7 @@ class Words:
         self.gateway = False
         self.methods: list[str] = []
         self.help = False
+        self.version = False
         self.arguments: list[str] = []  # of `call`
         rest = iter(arguments)
         for word in rest:
@@ -92,18 +94,19 @@ class Words:
                 self._read_option(word, rest)
             else:
                 self._read_word(word)
+        if self.help or self.version:  # whatever else was said
+            self.command = None if self.help else "version"
+            return
         for option, commands in GOES_WITH.items():
-            if getattr(self, option) and self.command not in commands and not self.help:
+            if getattr(self, option) and self.command not in commands:
                 raise UsageError(f"--{option} goes with {', '.join(commands)} only")
-        if self.command == "call" and not self.arguments and not self.help:
+        if self.command == "call" and not self.arguments:
             raise UsageError("call needs a METHOD; `duet-rpc call listMethods` lists them")
 
     def _read_option(self, word: str, rest: Iterator[str]) -> None:
         name, equals, value = word.partition("=")
         if word in SWITCHES:
             setattr(self, SWITCHES[word], True)
-        elif word == "--version":
-            self.command = "version"
         elif name in NEEDS:
             value = value if equals else next(rest, "")
             if not value:
@@ -156,7 +159,7 @@ def main() -> NoReturn:
         if sys.stdout is not None:
             sys.stdout.flush()
     except UsageError as error:
-        print(f"duet-rpc: {error}\n{USAGE}\nTry `duet-rpc --help`.", file=sys.stderr)
+        complain(f"{error}\n{USAGE}\nTry `duet-rpc --help`.")
         code = 2
     except KeyboardInterrupt:
         code = 130
@@ -165,15 +168,22 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 1
     except OSError as error:
-        print(f"duet-rpc: input or output failed: {error.strerror}", file=sys.stderr)
+        complain(f"input or output failed: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 1
     sys.exit(code)
 
 
+def complain(text: str) -> None:
+    """Say on stderr what is wrong."""
+    from duet_rpc.terminal.pretty import say
+
+    say(f"duet-rpc: {text}")
+
+
 def run(words: Words) -> int:
     """Do what the words ask for; a server does not return from here."""
-    if words.command in ("rpc", "mcp") and not words.gateway and not words.help:
+    if words.command in ("rpc", "mcp") and not words.gateway:
         run_server(words)  # from where nothing comes back
     from duet_rpc.commands import run_command
 
@@ -230,7 +240,8 @@ def open_log(words: Words, config: Config) -> Log:
     from duet_rpc.log import Log
 
     level = words.log_level or config.log_level or "info"
-    color = not words.no_color and config.color and not os.environ.get("NO_COLOR") and os.isatty(2)
+    refused = words.no_color or not config.color or os.environ.get("NO_COLOR")
+    color = not refused and os.isatty(2) and os.environ.get("TERM") != "dumb"
     log = Log(level, os.environ.get("DUET_RPC_LOG"), color)
     for warning in config.warnings:
         log.warn(warning)
@@ -252,5 +263,5 @@ def load_config() -> Config:
     try:
         return load(os.environ, working_directory())
     except ConfigError as error:
-        print(f"duet-rpc: {error}", file=sys.stderr)
+        complain(str(error))
         sys.exit(2)

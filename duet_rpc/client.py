@@ -25,7 +25,7 @@ from duet_rpc.protocol.messages import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import IO, Union
 
     Params = Union[dict[str, object], list[object], None]
@@ -77,13 +77,22 @@ def daemon_command(flags: Sequence[str] = (), command: str = "rpc") -> list[str]
         # The installed command. `-m` would look for modules in the working directory.
         program = os.path.abspath(str(main.__file__))
     words = ["-m", "duet_rpc"] if program is None else [program]
-    return [sys.executable, *words, command, *flags]
+    # Whoever shut the environment out meant the daemon too.
+    ours = sys.flags
+    isolation = {"-I": ours.isolated, "-E": ours.ignore_environment, "-s": ours.no_user_site}
+    python = [sys.executable, *(flag for flag, given in isolation.items() if given)]
+    return [*python, *words, command, *flags]
 
 
 class Client:
     """The parent of one daemon. Use it in a `with` statement: that leaves no orphan."""
 
-    def __init__(self, command: Sequence[str], stderr: IO[bytes] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        stderr: IO[bytes] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         try:
             # A session of its own: Ctrl-C at the terminal is for us to hear, not for it.
             self._process = subprocess.Popen(
@@ -91,6 +100,7 @@ class Client:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                env=environ,
                 bufsize=0,
                 start_new_session=True,
             )

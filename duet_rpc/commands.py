@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 
 from duet_rpc import __version__
 from duet_rpc.cli import (
@@ -11,6 +12,7 @@ from duet_rpc.cli import (
     USAGE,
     UsageError,
     Words,
+    complain,
     load_config,
     open_log,
     take_over,
@@ -44,17 +46,18 @@ VARIABLES = {
 
 def run_command(words: Words) -> int:
     """Do what the words ask for; a server does not return from here."""
-    command = None if words.help else words.command
-    if words.gateway and command:
-        run_mcp_gateway(words)
-    elif command == "gateway" and not words.check:
-        run_gateway(words)
-    elif command in ("call", "console", "doctor", "gateway"):
+    command = words.command
+    if command == "mcp":
+        run_mcp_gateway(words)  # from where nothing comes back
+    if command == "gateway" and not words.check:
+        run_gateway(words)  # nor from here
+    if isinstance(sys.stdout, TextIOWrapper):  # paths and texts may be in any script
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if command in ("call", "console", "doctor", "gateway"):
         return run_for_people(words)
-    elif command in ("config", "trust", "untrust"):
+    if command in ("config", "trust", "untrust"):
         return run_settings(words)
-    else:
-        print(__version__ if command == "version" else help_text())
+    print(__version__ if command == "version" else help_text())
     return 0
 
 
@@ -150,29 +153,25 @@ def daemon_flags(words: Words, level: str) -> list[str]:
 
 def run_settings(words: Words) -> int:
     """Run what shows or changes the settings."""
-    from io import TextIOWrapper
-
     from duet_rpc.config import PROJECT_FILE, ConfigError, find_project_file
     from duet_rpc.trust import NoRecord, trust, untrust
 
-    if isinstance(sys.stdout, TextIOWrapper):  # paths may hold what it has no place for
-        sys.stdout.reconfigure(errors="backslashreplace")
     if words.command == "config":
         show_config(words)
         return 0
-    path = find_project_file(working_directory())
-    if path is None:
-        print(f"duet-rpc: no {PROJECT_FILE} here or in a folder above", file=sys.stderr)
-        return 1
     try:
+        path = find_project_file(working_directory())
+        if path is None:
+            complain(f"no {PROJECT_FILE} here or in a folder above")
+            return 1
         if words.command == "untrust":
             return untrust(path, os.environ)
         return trust(path, words.yes, os.environ)
     except ConfigError as error:
-        print(f"duet-rpc: {error}", file=sys.stderr)
+        complain(str(error))
         return 2
     except NoRecord as error:
-        print(f"duet-rpc: nothing has changed: {error}", file=sys.stderr)
+        complain(f"nothing has changed: {error}")
         return 1
 
 

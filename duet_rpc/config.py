@@ -55,7 +55,7 @@ def find_files(environ: Mapping[str, str], directory: str | None) -> list[str]:
     own = user_folder(environ)
     user = own and os.path.join(own, "config.toml")
     project = find_project_file(directory)
-    return [path for path in (user, project) if path and os.path.isfile(path)]
+    return [path for path in (user, project) if path and is_there(path)]
 
 
 def user_folder(environ: Mapping[str, str]) -> str | None:
@@ -72,11 +72,22 @@ def xdg_folder(environ: Mapping[str, str], variable: str, below_home: str) -> st
     return None
 
 
+def is_there(path: str) -> bool:
+    """Return True for a file; somebody who put something else there wants to know."""
+    if not os.path.lexists(path):
+        return False
+    if os.path.isdir(path):
+        raise ConfigError(f"{path}: this is a folder: put a file in its place, or move it away")
+    if not os.path.exists(path):
+        raise ConfigError(f"{path}: this is a link that leads to no file: mend it, or remove it")
+    return os.path.isfile(path)
+
+
 def find_project_file(directory: str | None) -> str | None:
     """Find the nearest project file, upward from a directory."""
     while directory:
         path = os.path.join(directory, PROJECT_FILE)
-        if os.path.isfile(path):
+        if is_there(path):
             return path
         parent = os.path.dirname(directory)
         directory = parent if parent != directory else None

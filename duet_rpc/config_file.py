@@ -17,7 +17,7 @@ from duet_rpc.protocol.limits import REQUEST_TIMEOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 SHOWN_MAX = 60  # characters of a line that is no TOML
 
@@ -67,7 +67,7 @@ def _set_color(config: Config, value: object, _path: str) -> str | None:
 
 
 def _set_methods(config: Config, value: object, path: str) -> str | None:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(map(_is_text, value)):
         return 'must be a list of files and modules, such as ["words.py"]'
     config.methods = [resolve(each, path) for each in value]
     return None
@@ -168,22 +168,36 @@ def resolve(source: str, path: str) -> str:
 
 
 def apply(config: Config, path: str, environ: Mapping[str, str]) -> None:
-    """Put the settings of one file into force."""
-    text, tables = read(path)
+    """Put the settings of one file into force, of a project's file only what may count."""
+    named = environ.get("DUET_RPC_CONFIG")
+    text, tables = read(path, " (named in DUET_RPC_CONFIG)" if named else "")
     # A file that the user names is the user's own word, whatever it is called.
-    is_project = os.path.basename(path) == PROJECT_FILE and not environ.get("DUET_RPC_CONFIG")
+    is_project = os.path.basename(path) == PROJECT_FILE and not named
+    runs_code = is_project and not RUNS_CODE.isdisjoint(tables)
+    trusted = not runs_code or _is_trusted(path, text, environ)
+    fill(config, path, text, tables, () if trusted else RUNS_CODE)
+
+
+def fill(
+    config: Config,
+    path: str,
+    text: str,
+    tables: dict[str, object],
+    skipped: Collection[str] = (),
+) -> None:
+    """Put the settings of one file into force; what is skipped must be right all the same."""
     for section, table in tables.items():
         if section not in KEYS:
             raise _wrong(path, text, (section,), f"no such key: {section}", KEYS)
         if not isinstance(table, dict):
             example = "backends.NAME" if section == "backends" else section
             raise _wrong(path, text, (section,), f"{section} must be a table: [{example}]")
-        trusted = not is_project or section not in RUNS_CODE or _is_trusted(path, text, environ)
+        counts = section not in skipped
         if section == "backends":
-            keys = _apply_backends(config if trusted else Config(), path, text, table)
+            keys = _apply_backends(config if counts else Config(), path, text, table)
         else:
-            keys = _apply_section(config if trusted else Config(), path, text, section, table)
-        if trusted:
+            keys = _apply_section(config if counts else Config(), path, text, section, table)
+        if counts:
             config.origins.update((f"{section}.{key}", path) for key in keys)
         else:
             config.warnings.append(
@@ -258,13 +272,13 @@ def _is_trusted(path: str, text: str, environ: Mapping[str, str]) -> bool:
     return is_trusted(path, text, environ)
 
 
-def read(path: str) -> tuple[str, dict[str, object]]:
+def read(path: str, origin: str = "") -> tuple[str, dict[str, object]]:
     """Read a file; return its text and its tables."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
+        raise ConfigError(f"{path}{origin}: can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8") from None
     try:
@@ -289,7 +303,11 @@ def _unreadable(path: str, text: str, error: Exception) -> ConfigError:
 
     if isinstance(error, RecursionError):
         return ConfigError(f"{path}: nested too deeply")
+    if text.startswith("\ufeff"):
+        what = "it begins with a byte-order mark: save it as UTF-8 without one"
+        return ConfigError(f"{path}:1: {what}")
     what, _, place = str(error).rpartition(" (at ")
+    what = re.sub(r" \(.*\)", "", what)  # a key as Python writes it: the line is shown instead
     numbers = re.match(r"line (\d+)", place)
     if not what:  # the parser lets through what Python says of it
         return ConfigError(f"{path}: it holds a number that is too long")

@@ -54,21 +54,42 @@ def _read(environ: Mapping[str, str]) -> list[str]:
         return []
 
 
-def _write(lines: list[str], environ: Mapping[str, str]) -> None:
-    path = record_path(environ)
-    if path is None:
+def _replace(path: str, entries: list[str], environ: Mapping[str, str]) -> None:
+    """Let the record hold these entries for a file, and no others for it."""
+    from contextlib import suppress
+    from fcntl import LOCK_EX, flock
+
+    record = record_path(environ)
+    if record is None:
         raise NoRecord("there is no home directory to keep the record in: set HOME")
-    fresh = f"{path}.{os.getpid()}"
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.makedirs(os.path.dirname(record), mode=0o700, exist_ok=True)
+        lock = os.open(f"{record}.lock", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            with suppress(OSError):  # where there are no locks we go without
+                flock(lock, LOCK_EX)
+            name = _name(path)
+            others = [line for line in _read(environ) if line.partition(" ")[2] != name]
+            _write(record, [*others, *entries])
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise NoRecord(f"{record} can't be written: {error.strerror}") from None
+
+
+def _write(record: str, lines: list[str]) -> None:
+    """Put a new record in the place of the old one, whole or not at all."""
+    fresh = f"{record}.{os.getpid()}"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
         with open(
             descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="\n"
         ) as file:
             file.writelines(f"{line}\n" for line in lines)
-        os.replace(fresh, path)
-    except OSError as error:
-        raise NoRecord(f"{path} can't be written: {error.strerror}") from None
+        os.replace(fresh, record)
+    except OSError:
+        os.unlink(fresh)
+        raise
 
 
 def is_trusted(path: str, text: str, environ: Mapping[str, str]) -> bool:
@@ -78,18 +99,15 @@ def is_trusted(path: str, text: str, environ: Mapping[str, str]) -> bool:
 
 def forget(path: str, environ: Mapping[str, str]) -> bool:
     """Withdraw the trust in a file; True where there was any."""
-    lines = _read(environ)
-    suffix = f" {_name(path)}"
-    left = [line for line in lines if not line.endswith(suffix)]
-    if left != lines:
-        _write(left, environ)
-    return left != lines
+    there = _name(path) in [line.partition(" ")[2] for line in _read(environ)]
+    if there:
+        _replace(path, [], environ)
+    return there
 
 
 def remember(path: str, text: str, environ: Mapping[str, str]) -> None:
     """Trust a file as it is now."""
-    forget(path, environ)
-    _write([*_read(environ), _entry(path, text)], environ)
+    _replace(path, [_entry(path, text)], environ)
 
 
 # The commands.
@@ -97,34 +115,32 @@ def remember(path: str, text: str, environ: Mapping[str, str]) -> None:
 
 def trust(path: str, yes: bool, environ: Mapping[str, str]) -> int:
     """Show what a project's file would run, ask, and record the answer."""
-    from duet_rpc.config_file import read, read_backends, resolve
+    from duet_rpc.config import Config
+    from duet_rpc.config_file import fill, read
     from duet_rpc.log import escape
+    from duet_rpc.terminal.pretty import is_terminal, say
 
     text, tables = read(path)
+    config = Config()
+    fill(config, path, text, tables)  # trust in a file that no command can read is of no use
     print(f"{escape(path, SHOWN_MAX)} would run, whenever duet-rpc starts in its folder:")
-    named = False
-    methods, backends = tables.get("methods"), tables.get("backends")
-    sources = methods.get("load") if isinstance(methods, dict) else None
-    for source in sources if isinstance(sources, list) else ():
-        print(f"  {escape(resolve(str(source), path), SHOWN_MAX)}")
-        named = True
-    for backend in read_backends(path, text, backends) if isinstance(backends, dict) else ():
+    for source in config.methods:
+        print(f"  {escape(source, SHOWN_MAX)}")
+    for backend in config.backends.values():
         print(f"  {escape(str(backend), SHOWN_MAX)}  (backend {backend.name})")
-        named = True
-    if not named:
+    if not config.methods and not config.backends:
         print("  nothing")
     if is_trusted(path, text, environ):
         print("It is trusted already.")
         return 0
     if not yes:
-        if not sys.stdin.isatty():
-            print("duet-rpc: not trusted: add --yes where nobody can be asked", file=sys.stderr)
+        if not is_terminal(sys.stdin) or sys.stdout is None:
+            say("duet-rpc: not trusted: add --yes where nobody can be asked")
             return 1
-        try:
-            answer = input("Trust this file as it is now? [y/N] ")
-        except EOFError:
-            answer = ""
-        if answer.strip().lower() not in ("y", "yes"):
+        # Not `input`, which wants a stderr too, and an answer that is text.
+        print("Trust this file as it is now? [y/N] ", end="", flush=True)
+        answer = sys.stdin.buffer.readline().strip().lower()
+        if answer not in (b"y", b"yes"):
             print("Not trusted.")
             return 1
     remember(path, text, environ)

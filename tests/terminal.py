@@ -45,6 +45,7 @@ def say(
     stdin: bytes | None = None,
     command: Sequence[str | Path] = SOURCE,
     cwd: Path | None = None,
+    encoding: str = "utf-8",
 ) -> tuple[int, str, str]:
     """Run the program without a terminal; return exit code, stdout and stderr."""
     done = subprocess.run(
@@ -57,7 +58,7 @@ def say(
         check=False,
     )
     assert b"Traceback" not in done.stderr, done.stderr.decode()
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    return done.returncode, done.stdout.decode(encoding), done.stderr.decode(encoding)
 
 
 class Person:

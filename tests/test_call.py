@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def test_a_dash_is_json_on_stdin(stdin: bytes, params: object, env: dict[str, st
         (["call", "m", "[1"], b"", "not JSON: Expecting ',' delimiter"),
         (["call", "m", "[1] x"], b"", "not JSON: Extra data"),
         (["call", "m", "[NaN]"], b"", "not JSON: NaN is not JSON"),
-        (["call", "m", "a=1e400"], b"", "1e400 is beyond what a number can hold"),
+        (["call", "m", "a=[1e400]"], b"", "1e400 is beyond what a number can hold"),
         (["call", "m", "[-1e999]"], b"", "-1e999 is beyond what a number can hold"),
         (["call", "m", "-"], b"[" * 100_000, "not JSON: "),
         (["call", "m", "-"], b"", "stdin is empty"),
@@ -283,10 +284,18 @@ def test_text_that_was_read_as_a_number_brings_how_to_write_it(env: dict[str, st
     data = {"param": "text", "expected": "string", "received": "integer"}
     error = {"code": -32602, "message": "Invalid params", "data": data}
     reply = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})
-    _, _, err = fake("raw", ["call", "m", "text=3"], env, FAKE_REPLY=reply)
-    assert """for the text of these characters write 'text="3"'""" in err
-    _, out, _ = fake("echo", ["call", "m", 'text="3"'], env)
-    assert json.loads(out)[1] == {"text": "3"}
+    for typed in ("3", "1.10", "12e45", "-0", "true", " 7", '[1,  "ä\\n"]'):
+        _, _, err = fake("raw", ["call", "m", "other=1", f"text={typed}"], env, FAKE_REPLY=reply)
+        hint = err.partition("for the text of these characters write ")[2]
+        _, out, _ = fake("echo", ["call", "m", *shlex.split(hint)], env)
+        assert json.loads(out)[1] == {"text": typed}
+    _, _, err = fake("raw", ["call", "m", '{"text": 3}'], env, FAKE_REPLY=reply)
+    assert "for the text" not in err, "in JSON there is no doubt of what was meant"
+
+
+def test_what_no_number_can_hold_is_text(env: dict[str, str]) -> None:
+    _, out, _ = fake("echo", ["call", "m", "hash=12e4567", "b=-1E999"], env)
+    assert json.loads(out)[1] == {"hash": "12e4567", "b": "-1E999"}
 
 
 def test_the_log_of_the_daemon_comes_first_and_the_message_last(env: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from duet_rpc import __version__
 from tests.support import SOURCE, TOP, request, run
+from tests.terminal import Person, environment
 
 
 def say(*words: str, **env: str) -> tuple[int, str, str]:
@@ -90,6 +91,15 @@ def test_the_default_level_of_rpc_is_info() -> None:
     assert "DEBUG" not in log
 
 
+@pytest.mark.parametrize(("kind", "colored"), [("xterm", True), ("dumb", False)])
+def test_a_log_has_colour_where_the_terminal_knows_it(
+    kind: str, colored: bool, tmp_path: Path
+) -> None:
+    with Person(["rpc"], environment(tmp_path, TERM=kind)) as person:
+        person.see(" started: ")
+    assert ("\x1b[" in person.raw) is colored
+
+
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
     command = f"{' '.join(SOURCE)} --help | true"
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=20, check=False)
@@ -114,8 +124,59 @@ def test_a_working_directory_that_is_gone_is_no_traceback(tmp_path: Path) -> Non
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--version rpc", "rpc --version", "rpc --framing lines --version", "call --version",
+        "--methods system --version", "--version mcp --gateway", "--version --yes",
+        "gateway --version",
+    ],
+)  # fmt: skip
+def test_the_version_is_given_whatever_else_is_said(words: str) -> None:
+    assert say(*words.split()) == (0, f"{__version__}\n", "")
+    assert say(*words.split(), "--frobnicate")[:2] == (2, "")
+    assert "usage: duet-rpc" in say(*words.split(), "--help")[1]
+
+
 @pytest.mark.parametrize("option", ["--framing=lines", "--batch", "--methods=x", "--gateway"])
 def test_help_is_given_whatever_else_is_said(option: str) -> None:
     done = subprocess.run([*SOURCE, option, "--help"], capture_output=True, timeout=20, check=False)
     assert done.returncode == 0
     assert b"usage: duet-rpc" in done.stdout
+
+
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "2>&1 >&3 | :"])
+@pytest.mark.parametrize("words", ["nonsense", "config", "trust", "call version", "rpc"])
+def test_a_stderr_that_takes_nothing_changes_neither_exit_code_nor_stdout(
+    tmp_path: Path, words: str, stderr: str
+) -> None:
+    (tmp_path / ".duet-rpc.toml").write_text("wrong\n")
+    command = f"{{ {' '.join(SOURCE)} {words}; echo $? >code; }} 3>&1 {stderr}"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TOP), "DUET_RPC_CONFIG": ""},
+        timeout=20,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert (tmp_path / "code").read_text() == "2\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("--help", 0), ("version", 0), ("config", 0), ("gateway --check", 1)],
+)
+def test_a_stdout_that_is_closed_is_no_traceback(tmp_path: Path, words: str, expected: int) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[backends.a]\ncommand = ["false"]\n')
+    done = subprocess.run(
+        ["sh", "-c", f"{' '.join(SOURCE)} {words} >&-"],
+        capture_output=True,
+        env=environment(tmp_path, DUET_RPC_CONFIG=str(config)),
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (expected, b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from duet_rpc import __version__
 from duet_rpc.client import Client, DaemonError, Notification, Reply, daemon_command
 from duet_rpc.protocol.errors import RpcError
-from tests.support import SOURCE, TOP, WITH_METHODS
+from tests.support import PYZ, SOURCE, TOP, WITH_METHODS
 from tests.terminal import is_alive, is_gone
 
 VERSION = {"version": __version__}
@@ -220,3 +221,21 @@ def test_the_daemon_loads_nothing_that_is_for_people() -> None:
     assert not [
         name for name in loaded if name.startswith(("duet_rpc.terminal", "duet_rpc.client"))
     ]
+
+
+@pytest.mark.parametrize("flags", [[], ["-I"], ["-E"], ["-s"], ["-E", "-s"]])
+def test_the_daemon_is_as_isolated_as_we_are(flags: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "flags.py"
+    file.write_text(
+        "import sys\nfrom duet_rpc import method\n@method\ndef flags():\n"
+        "    return [sys.flags.isolated, sys.flags.ignore_environment, sys.flags.no_user_site]\n"
+    )
+    done = subprocess.run(
+        [sys.executable, *flags, str(PYZ), "call", "flags", "--methods", str(file)],
+        capture_output=True,
+        check=True,
+        timeout=20,
+    )
+    isolated = "-I" in flags
+    wanted = [isolated, isolated or "-E" in flags, isolated or "-s" in flags]
+    assert json.loads(done.stdout) == wanted

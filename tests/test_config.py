@@ -11,6 +11,7 @@ import pytest
 from duet_rpc.config import load
 from duet_rpc.trust import remember
 from tests.support import SOURCE, request, run
+from tests.terminal import environment, say
 
 
 def level(cwd: Path, *flags: str, **env: str) -> str:
@@ -75,13 +76,17 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
         ("[log]\r\n\r\nlevel = 3\r\n", ":3: log.level must"),
         ('"l\\u001b[2Jg" = 1\n', r":1: no such key: l\x1b[2Jg"),
         ("[methods]\nload = [\n  'a.py',\n  3,\n]\n", ":2: methods.load must be a list"),
+        ('[methods]\nload = ["a\\u0000.py"]\n', ":2: methods.load must be a list"),
         # What is no TOML.
         ("[log\n", ":1: Expected ']' at the end of a table declaration: [log"),
         ("[log]\nlevel = 'info'\nlevel = 'secret'\n", ":3: Cannot overwrite a value: level\n"),
-        ("[log]\n[methods]\n[log]\n", ":3: Cannot declare ('log',) twice: [log]"),
+        ("[log]\n[methods]\n[log]\n", ":3: Cannot declare twice: [log]\n"),
+        ('["a (b"]\n["a (b"]\n', ':2: Cannot declare twice: ["a (b"]\n'),
+        ("a = {}\na.b.c = 1\n", ":2: Cannot mutate immutable namespace: a.b.c\n"),
         ("[log]\nlevel", ":2: Expected '=' after a key in a key/value pair: level"),
         ("[log]\nlevel = 'info\n", ":2: "),
-        ("\ufeff[log]\n", ":1: Invalid statement"),
+        ("\ufeff[log]\n",
+         ":1: it begins with a byte-order mark: save it as UTF-8 without one"),
         (f"a = {'[' * 5000}", ": nested too deeply"),
         (f"a = {'9' * 5000}", ": it holds a number that is too long"),
         ("backends = []\n", ":1: backends must be a table: [backends.NAME]"),
@@ -153,10 +158,52 @@ def test_a_relative_folder_in_the_environment_is_no_folder_of_the_users(tmp_path
     assert level(tmp_path, XDG_CONFIG_HOME="rel") == "info"
 
 
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
-    code, _, log = run(b"", env={"DUET_RPC_CONFIG": str(tmp_path / "no.toml")})
+def test_a_missing_file_is_said_to_be_missing_and_who_named_it(tmp_path: Path) -> None:
+    path = tmp_path / "no.toml"
+    code, _, log = run(b"", env={"DUET_RPC_CONFIG": str(path)})
     assert code == 2
-    assert "can't be read: No such file or directory" in log
+    why = "can't be read: No such file or directory"
+    assert log == f"duet-rpc: {path} (named in DUET_RPC_CONFIG): {why}\n"
+
+
+@pytest.mark.parametrize("name", [".duet-rpc.toml", "home/.config/duet-rpc/config.toml"])
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("folder", "this is a folder"),
+        ("loop", "this is a link that leads to no file"),
+        ("dangling", "this is a link that leads to no file"),
+    ],
+)
+def test_what_stands_in_the_place_of_a_file_is_not_passed_over(
+    tmp_path: Path, name: str, what: str, message: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if what == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(path if what == "loop" else "nowhere")
+    env = environment(tmp_path / "home")
+    for words in (["rpc"], ["config"], ["call", "version"], ["trust"]):
+        if words != ["trust"] or name == ".duet-rpc.toml":
+            code, out, err = say(words, env, cwd=tmp_path)
+            assert (code, out) == (2, "")
+            assert err.startswith(f"duet-rpc: {path}: {message}")
+    code, out, _ = say(["doctor", "--json"], env, cwd=tmp_path)
+    assert code == 1
+    assert f"{path}: {message}" in out
+
+
+@pytest.mark.parametrize("name", [".duet-rpc.toml", "home/.config/duet-rpc/config.toml"])
+def test_a_link_to_nothing_on_purpose_and_a_pipe_hold_nobody_up(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to("/dev/null")
+    assert level(tmp_path) == "info"
+    path.unlink()
+    os.mkfifo(path)
+    assert level(tmp_path) == "info"
 
 
 def test_backends_of_both_files_count_and_the_projects_wins(tmp_path: Path) -> None:

@@ -173,6 +173,50 @@ def test_help_lists_and_explains(env: dict[str, str]) -> None:
     assert "duet-rpc: help takes one METHOD: b is too much\n" in err
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_help_is_shown_where_stdout_has_no_place_for_it(
+    encoding: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "words.py"
+    file.write_text(
+        "from duet_rpc import method\n@method\ndef count(text: str) -> int:\n"
+        '    """Zähle Wörter — 日本."""\n    return 1\n'
+    )
+    words = ["console", "--methods", str(file)]
+    code, out, err = say(
+        words, {**env, "PYTHONIOENCODING": encoding}, b"help\nhelp count\n", encoding=encoding
+    )
+    assert (code, err) == (0, "")
+    shown = "Zähle Wörter — 日本.".encode(encoding, "backslashreplace").decode(encoding)
+    assert out.count(shown) == 2
+
+
+SLOW = "import time\nfrom duet_rpc import method\ntime.sleep({})\n@method\ndef mine(): return 1\n"
+
+
+def test_methods_may_take_long_to_load(env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text(SLOW.format(10.5))  # what is known to be quick has ten seconds
+    code, out, err = say(["console", "--methods", str(file)], env, b"mine\n")
+    assert (code, out, err) == (0, "1\n", "")
+
+
+def test_ctrl_c_gives_up_the_loading_of_methods(env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text(SLOW.format(60))
+    with Person(["console", "--methods", str(file)], env) as person:
+        person.see("Ctrl-D leaves")
+        time.sleep(1.0)
+        person.type("\x03")
+        person.see("slow.py:3: Cancelled")
+        person.see("duet>")
+        person.type("version\r")
+        person.see(__version__)
+        person.see("duet>")
+        person.type("\x04")
+        assert person.leave() == 0
+
+
 def test_the_state_of_the_daemon_stays_from_line_to_line(env: dict[str, str]) -> None:
     _, _, err = script("setLogLevel level=debug\nversion\n", env)
     assert "DEBUG method=version" in err
@@ -247,6 +291,19 @@ def test_a_session_at_a_terminal(editor: dict[str, str]) -> None:
         assert person.leave() == 0
     assert "\x1b[34m" in person.raw
     assert history(editor).read_text() == "version\nnonsense\n"
+
+
+@pytest.mark.parametrize("rest", ["2>&-", "2>&- | cat", "2>/dev/full | cat"])
+def test_a_stderr_that_takes_nothing_costs_the_prompt_at_most(
+    editor: dict[str, str], rest: str
+) -> None:
+    command = ["/bin/sh", "-c", f'"$0" "$@" {rest}', *SOURCE]
+    with Person(["console"], editor, command) as person:
+        person.type("version\r")
+        person.see(f'"version": "{__version__}"')
+        time.sleep(0.5)
+        person.type("\x04")
+        assert person.leave() == 0
 
 
 def test_ctrl_c_clears_the_line(editor: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,18 @@ def test_methods_are_counted_and_what_can_not_be_loaded_is_named(env: dict[str, 
     assert checks["methods"]["status"] == "fail"
     assert checks["methods"]["detail"].startswith("bad.py:2: SyntaxError")
     assert "mend that line" in checks["methods"]["fix"]
+
+
+def test_methods_may_take_longer_to_load_than_a_daemon_to_answer(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text("import time\ntime.sleep(1.5)\n")
+    env["PATIENCE"] = "1"
+    words = ["doctor", "--json", "--methods", str(file)]
+    code, out, _ = say(words, env, None, with_fake("real"))
+    assert code == 0
+    assert "0 of yours" in out
 
 
 @pytest.mark.skipif(shutil.which("emacs") is None, reason="no Emacs here")
@@ -236,6 +249,7 @@ def test_a_pyz_that_can_not_be_executed(env: dict[str, str], pyz: list[str | Pat
         ({"XDG_CACHE_HOME": "/proc/x"}, "/proc/x/duet-rpc is not used; unpacked into "),
         ({"HOME": ""}, "no home directory; unpacked into "),
         ({"HOME": "/proc", "TMPDIR": "/proc"}, "neither /proc/.cache/duet-rpc nor /proc/duet-rpc"),
+        ({"HOME": "", "TMPDIR": "/proc"}, f"/proc/duet-rpc-{os.geteuid()} can't be used: each"),
     ],
 )
 def test_a_cache_that_can_not_be_used(
@@ -345,14 +359,65 @@ def test_a_log_that_can_not_be_written(
     assert checks["log"]["fix"].startswith(fix)
 
 
-def test_a_log_that_can_be_written(env: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "duet.log"
-    code, checks = examine({**env, "DUET_RPC_LOG": str(path)})
-    assert (code, checks["log"]["detail"]) == (0, str(path))
-    assert path.stat().st_mode & 0o777 == 0o600
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another user would plant")
+def test_a_log_that_the_daemon_would_refuse_is_refused(env: dict[str, str], tmp_path: Path) -> None:
+    shared, target = tmp_path / "shared", tmp_path / "private.log"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "link").symlink_to(target)
+    os.lchown(shared / "link", 12345, 12345)
+    code, checks = examine({**env, "DUET_RPC_LOG": str(shared / "link")})
+    assert (code, trouble(checks)) == (1, {"log": "fail"})
+    detail = f"{shared / 'link'} leads through a link of another user: the log goes to stderr"
+    assert checks["log"]["detail"] == detail
+    assert not target.exists()
+
+
+def test_a_log_that_can_be_written_is_left_as_it_was(env: dict[str, str], tmp_path: Path) -> None:
+    path, link = tmp_path / "duet.log", tmp_path / "link"
+    link.symlink_to(path)
+    for name in (path, link):
+        code, checks = examine({**env, "DUET_RPC_LOG": str(name)})
+        assert (code, checks["log"]["detail"]) == (0, str(path))
+        assert not path.exists()
+    path.write_text("a line\n")
+    code, _ = examine({**env, "DUET_RPC_LOG": str(path)})
+    assert (code, path.read_text()) == (0, "a line\n")
+
+
+def test_a_terminal_is_a_place_for_a_log(env: dict[str, str]) -> None:
+    with Person(["doctor"], {**env, "DUET_RPC_LOG": "/dev/tty"}) as person:
+        assert person.leave() == 0
+    assert "✓ log          /dev/tty" in person.screen
+
+
+def test_what_a_daemon_says_at_its_end_is_shown_where_it_logs_to_a_file(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text("import os, sys\nsys.stderr.write('no licence\\n')\nos._exit(3)\n")
+    env["DUET_RPC_LOG"] = str(tmp_path / "duet.log")
+    code, out, _ = say(["doctor", "--methods", str(file)], env)
+    assert code == 1
+    assert "✗ daemon       the daemon ended with exit code 3 before it answered: no licence" in out
+    assert not (tmp_path / "duet.log").exists()
 
 
 # What goes wrong: the daemon.
+
+
+def test_the_fix_for_methods_that_end_the_daemon_shows_it(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "bad methods.py"
+    file.write_text("import os\nos._exit(3)\n")
+    _, out, _ = say(["doctor", "--json", "--methods", str(file)], env)
+    (check,) = (each for each in json.loads(out)["checks"] if each["status"] == "fail")
+    program, *words = shlex.split(check["fix"].split("`")[1])
+    assert program == "duet-rpc"
+    code, _, err = say(words, env)
+    assert code == 1
+    assert "the daemon ended with exit code 3" in err
 
 
 @pytest.mark.parametrize(
@@ -471,3 +536,17 @@ def test_an_elisp_file_of_another_release(
     assert code == (1 if status == "fail" else 0)
     assert detail in checks["duet-rpc.el"]["detail"]
     assert __version__ in checks["duet-rpc.el"]["fix"]
+
+
+@pytest.mark.parametrize("beside", ["the file", "the link"])
+def test_a_link_to_the_pyz_hides_no_elisp_file(
+    beside: str, env: dict[str, str], pyz: list[str | Path], tmp_path: Path
+) -> None:
+    link = tmp_path / "bin" / "duet"
+    link.symlink_to(pyz[1])
+    elisp = Path(pyz[1]).with_name("duet-rpc.el")
+    if beside == "the link":
+        elisp = elisp.rename(tmp_path / "bin" / "duet-rpc.el")
+    code, checks = examine(env, [sys.executable, link])
+    assert (code, trouble(checks)) == (0, {})
+    assert checks["duet-rpc.el"]["detail"] == f"{__version__}, {elisp}"

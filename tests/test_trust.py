@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import SOURCE, TOP, request, run
+from tests.terminal import Person, environment
+from tests.terminal import say as plainly
 
 METHOD = "from duet_rpc import method\n@method\ndef mine() -> int: return 1\n"
 
@@ -266,3 +268,84 @@ start = "eager"
     assert "backends.evil" in say(project, "config")[1]
     assert say(project, "gateway")[0] == 0
     assert ran.exists()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_streams_may_be_closed(project: Path, closed: str) -> None:
+    command = f'cd {project} && exec "$0" "$@" {closed}'
+    env = environment(project.parent / "home")
+    with Person(["trust"], env, ["/bin/sh", "-c", command, *SOURCE]) as person:
+        if closed == "2>&-":
+            person.see("[y/N]")
+            person.type("y\n")
+        assert person.leave() == (0 if closed == "2>&-" else 1)
+        if "2>&-" not in closed:
+            assert "not trusted: add --yes where nobody can be asked" in person.screen
+    assert (call(project)[0] == 1) is (closed == "2>&-")
+    assert plainly(["trust", "--yes"], env, None, ["sh", "-c", command, *SOURCE])[0] == 0
+    assert call(project)[0] == 1
+
+
+def test_many_may_trust_and_untrust_at_once(project: Path) -> None:
+    env = environment(project.parent / "home")
+    folders = [project.parent / f"project {number}" for number in range(20)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / ".duet-rpc.toml").write_text('[methods]\nload = ["mine.py"]\n')
+
+    def all_at_once(commands: list[tuple[Path, list[str]]]) -> None:
+        running = [
+            subprocess.Popen([*SOURCE, *words], cwd=folder, env=env, stdout=subprocess.DEVNULL)
+            for folder, words in commands
+        ]
+        assert [each.wait(20) for each in running] == [0] * len(commands)
+
+    state = project.parent / "home" / ".local" / "state" / "duet-rpc"
+    all_at_once([(folder, ["trust", "--yes"]) for folder in folders])
+    assert len((state / "trusted").read_text().splitlines()) == 20
+    all_at_once(
+        [(folder, ["untrust"]) for folder in folders[:10]]
+        + [(project, ["trust", "--yes"])]
+        + [(folder, ["untrust"]) for folder in folders[10:]]
+    )
+    (line,) = (state / "trusted").read_text().splitlines()
+    assert line.endswith(f"{project}/.duet-rpc.toml")
+    assert sorted(each.name for each in state.iterdir()) == ["trusted", "trusted.lock"]
+
+
+def test_a_record_that_can_not_be_replaced_leaves_nothing_behind(project: Path) -> None:
+    state = project.parent / "home" / ".local" / "state" / "duet-rpc"
+    (state / "trusted").mkdir(parents=True)
+    code, _, err = say(project, "trust", "--yes")
+    assert code == 1
+    assert "nothing has changed" in err
+    assert sorted(each.name for each in state.iterdir()) == ["trusted", "trusted.lock"]
+
+
+def test_untrust_touches_no_file_whose_name_ends_alike(project: Path) -> None:
+    home = str(project.parent / "home")
+    other = project.parent / "a " / str(project)[1:]
+    (other / "below").mkdir(parents=True)
+    (other / ".duet-rpc.toml").write_text("")
+    for folder in (other, project):
+        say(folder, "trust", "--yes", HOME=home)
+    assert "is no longer trusted" in say(project, "untrust", HOME=home)[1]
+    assert "is no longer trusted" in say(other, "untrust", HOME=home)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[methods]\nlaod = ["mine.py"]\n', ":2: no such key: methods.laod; did you mean load?"),
+        ('[methods]\nload = "mine.py"\n', ":2: methods.load must be a list"),
+        ('[methods]\nload = ["mine.py"]\n[log]\nlevel = 3\n', ":4: log.level must be one of"),
+        ("backends = 3\n", ":1: backends must be a table"),
+    ],
+)
+def test_a_file_with_a_wrong_key_is_not_trusted_but_mended(
+    project: Path, text: str, message: str
+) -> None:
+    (project / ".duet-rpc.toml").write_text(text)
+    code, out, err = say(project, "trust", "--yes")
+    assert (code, out) == (2, "")
+    assert message in err

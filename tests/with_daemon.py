@@ -1,7 +1,8 @@
 """The real program, except that the daemons it starts are others.
 
 python tests/with_daemon.py DAEMON [WORDS]... where DAEMON is `methods` for the daemon with
-methods of tests, a behaviour of the fake one, or `nowhere` for a program that is not there.
+methods of tests, a behaviour of the fake one, `real` for the real one, or `nowhere` for a program
+that is not there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ def daemon_command(flags: Sequence[str] = (), command: str = "rpc") -> list[str]
     assert command == "rpc"
     if DAEMON == "nowhere":
         return [str(HERE / "nowhere")]
+    if DAEMON == "real":
+        return [sys.executable, "-m", "duet_rpc", command, *flags]
     if DAEMON == "methods":
         return [sys.executable, str(HERE / "daemon_with_methods.py")]
     return [sys.executable, str(HERE / "fake_daemon.py"), DAEMON, *flags]

@@ -84,6 +84,10 @@ def read_value(text: str) -> object:
         return read_json(text)
     except (ValueError, RecursionError):
         return text
+    except ArgumentError:
+        if text.startswith(("{", "[")):
+            raise
+        return text  # the hash 12e4567 is as good a text as any other
 
 
 def read_json(text: str) -> object:

@@ -26,13 +26,12 @@ def call(
     backends: Collection[str] = (),
 ) -> int:
     """Make the call that the words ask for; return the exit code."""
-    method, *arguments = words
-    check_text(method)
-    params = read_arguments(arguments, stdin_bytes)
+    check_text(words[0])
+    params = read_arguments(words[1:], stdin_bytes)
     leave_on_signals()
     try:
         with Client(clients.daemon_command(flags, command)) as client:
-            return _call(client, method, params, no_color, backends)
+            return _call(client, words, params, no_color, backends)
     except DaemonError as error:
         say(f"{paint('duet-rpc:', 'bad', wants_color(sys.stderr, no_color))} {error}")
         return 1
@@ -41,8 +40,13 @@ def call(
 
 
 def _call(
-    client: Client, method: str, params: Params, no_color: bool, backends: Collection[str]
+    client: Client,
+    words: Sequence[str],
+    params: Params,
+    no_color: bool,
+    backends: Collection[str],
 ) -> int:
+    method, *arguments = words
     try:
         result = run(client, method, params)
     except Cancelled:
@@ -52,7 +56,7 @@ def _call(
         from duet_rpc.terminal.explain import explain
 
         color = wants_color(sys.stderr, no_color)
-        lines = explain(error, method, params, client, color, backends)
+        lines = explain(error, method, arguments, client, color, backends)
         client.close()  # what the daemon logs comes before what we say
         say("\n".join(lines))
         return 1

@@ -71,7 +71,7 @@ def check(config: Config, flags: Sequence[str], no_color: bool) -> int:
     width = max(map(len, rows))
     for name, row in rows.items():
         mark = paint("✓", "good", color) if row.good else paint("✗", "bad", color)
-        if not (sys.stdout.encoding or "").lower().startswith("utf"):
+        if not str(getattr(sys.stdout, "encoding", "")).lower().startswith("utf"):
             mark = "ok" if row.good else "X "
         how = f"{row.settings.dialect}, {row.settings.framing}"
         time = f"{row.seconds * 1000:.0f} ms"

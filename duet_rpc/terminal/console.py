@@ -23,8 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from duet_rpc.client import Params
-
     Description = dict[str, object]
 
 WORDS = {
@@ -96,7 +94,7 @@ class Console:
                 return True
             if words[0] == "help":
                 return self._help(client, words[1:])
-            return self._call(client, words[0], read_arguments(words[1:]))
+            return self._call(client, words[0], words[1:])
         except ArgumentError as error:
             trouble = str(error)
         except Cancelled:
@@ -110,12 +108,13 @@ class Console:
         say(f"{paint('duet-rpc:', 'bad', self._error_color)} {trouble}")
         return False
 
-    def _call(self, client: Client, method: str, params: Params) -> bool:
+    def _call(self, client: Client, method: str, words: Sequence[str]) -> bool:
+        params = read_arguments(words)
         start = monotonic()
         try:
             result = run(client, method, params)
         except RpcError as error:
-            say("\n".join(explain(error, method, params, client, self._error_color)))
+            say("\n".join(explain(error, method, words, client, self._error_color)))
             return False
         elapsed = (monotonic() - start) * 1000
         write_json(result, self._color)
@@ -171,9 +170,9 @@ class Console:
             self._client = None
 
     def _learn(self, client: Client) -> None:
-        """Fetch what there is to complete and to explain."""
+        """Fetch what there is to complete and to explain, however long loading it takes."""
         try:
-            document = client.call("rpc.discover")
+            document = run(client, "rpc.discover", None)
         except RpcError:
             return
         methods = document.get("methods") if isinstance(document, dict) else None

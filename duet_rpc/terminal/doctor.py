@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from duet_rpc.client import Client, DaemonError
 from duet_rpc.log import escape
 from duet_rpc.methods.sources import RELOAD
 from duet_rpc.protocol.errors import RpcError
+from duet_rpc.sinks import NoSink, open_file
 from duet_rpc.terminal.pretty import paint, wants_color, write_json
 from duet_rpc.terminal.request import leave_on_signals
 
@@ -40,6 +42,7 @@ PYTHON_MIN = (3, 9)
 EMACS_MIN = (28, 1)
 EMACS_TIMEOUT = 10.0
 DAEMON_TIMEOUT = 10.0
+LOADING_TIMEOUT = 60.0  # some methods import what takes its time
 
 # The jsonrpc.el that comes with Emacs and a newer one that the user installed; nothing of
 # the user's is loaded.
@@ -104,7 +107,6 @@ def line(check: Check, color: bool) -> str:
         f"{mark}{text}".encode(encoding)
     except UnicodeEncodeError:
         mark = plain_mark
-        text = text.encode(encoding, "backslashreplace").decode(encoding)
     return f"{paint(mark, paint_as, color)} {text}"
 
 
@@ -172,8 +174,8 @@ def check_cache(archive: str, package: str) -> Check:
     roots: list[str] = list_roots()
     fix = "let it be yours, writable by you alone; or set XDG_CACHE_HOME to such a folder"
     if package.startswith("/proc/self/fd/"):
-        tried = " nor ".join(roots)
-        return Check("cache", WARN, f"neither {tried} can be used: each start is slower", fix)
+        tried = f"neither {' nor '.join(roots)} can" if len(roots) > 1 else f"{roots[0]} can't"
+        return Check("cache", WARN, f"{tried} be used: each start is slower", fix)
     if roots and not package.startswith(roots[0] + os.sep):
         return Check("cache", WARN, f"{roots[0]} is not used; unpacked into {package}", fix)
     if len(roots) < 2:
@@ -202,16 +204,15 @@ def check_config() -> Iterator[Check]:
         directory: str | None = os.getcwd()
     except OSError:
         directory = None
-    files = config.find_files(os.environ, directory)
-    if not files:
-        yield Check("config", OK, "no file; the defaults are in force")
-        return
     try:
+        files = config.find_files(os.environ, directory)
         settings = config.load(os.environ, directory)
     except config.ConfigError as error:
         fix = "correct it, or move the file away; no command works until then"
         yield Check("config", FAIL, str(error), fix)
     else:
+        if not files:
+            yield Check("config", OK, "no file; the defaults are in force")
         for path in files:
             yield Check("config", OK, path)
         for warning in settings.warnings:
@@ -242,17 +243,19 @@ def check_log() -> Check:
     if not name:
         return Check("log", OK, "stderr")
     path = os.path.abspath(os.path.expanduser(name))
+    was_there = os.path.exists(path)
     try:
-        # O_NONBLOCK: a named pipe that nobody reads is refused, not waited for.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-        os.close(os.open(path, flags, 0o600))
-    except OSError as error:
+        path, descriptor = open_file(name)  # as the daemon would
+    except NoSink as why:
         folder = os.path.dirname(path)
         fix = "name another file in DUET_RPC_LOG, or let this one be yours"
         if not os.path.isdir(folder):
             fix = f"mkdir -p {folder}, or name another file in DUET_RPC_LOG"
-        detail = f"{path} can't be written ({error.strerror}): the log goes to stderr"
-        return Check("log", FAIL, detail, fix)
+        return Check("log", FAIL, f"{path} {why}: the log goes to stderr", fix)
+    if descriptor is not None:
+        os.close(descriptor)
+    elif not was_there:
+        os.unlink(path)
     return Check("log", OK, path)
 
 
@@ -260,14 +263,19 @@ def check_log() -> Check:
 
 
 def check_daemon(flags: Sequence[str]) -> Iterator[Check]:
-    """Start a daemon: it answers, it says nothing else, it has the methods."""
+    """Start a daemon: it answers, it says nothing else, it has the methods.
+
+    The first of its flags is its log level.
+    """
     start = monotonic()
     client = None
     trouble = ""
     try:
         with tempfile.TemporaryFile() as log:
             try:
-                client = Client(clients.daemon_command(flags), log)
+                # To stderr, to be quoted here.
+                environ = {**os.environ, "DUET_RPC_LOG": ""}
+                client = Client(clients.daemon_command(flags), log, environ)
                 with client:
                     answer = client.call("version", seconds=DAEMON_TIMEOUT)
                     elapsed = (monotonic() - start) * 1000
@@ -280,7 +288,8 @@ def check_daemon(flags: Sequence[str]) -> Iterator[Check]:
         yield Check("daemon", FAIL, detail, "set TMPDIR to a folder of yours that has room")
         return
     if trouble:
-        fix = "run `duet-rpc rpc --log-level debug < /dev/null` and read what it says"
+        words = ["duet-rpc", "call", "--log-level", "debug", *flags[2:], "listMethods"]
+        fix = f"run `{shlex.join(words)}` and read what it says"
         yield Check("daemon", FAIL, f"{trouble}: {last}" if last else trouble, fix)
     elif answer != {"version": __version__}:
         detail = f"it is not this version, {__version__}: {answer!r}"
@@ -305,11 +314,11 @@ def last_line(log: IO[bytes]) -> str:
 
 def check_methods(client: Client) -> list[Check]:
     """Look at the user's methods: how many there are, and what could not be loaded."""
-    entries = client.call("listMethods", seconds=DAEMON_TIMEOUT)
+    entries = client.call("listMethods", seconds=LOADING_TIMEOUT)
     names = [each.get("name") for each in entries] if isinstance(entries, list) else []
     if RELOAD not in names:
         return [Check("methods", OK, "none of yours")]
-    loaded = client.call(RELOAD, seconds=DAEMON_TIMEOUT)
+    loaded = client.call(RELOAD, seconds=LOADING_TIMEOUT)
     if not isinstance(loaded, dict):
         raise DaemonError(f"{RELOAD} returned no object")
     fix = f"mend that line, then call {RELOAD}"
@@ -357,6 +366,8 @@ def check_elisp() -> Iterator[Check]:
     if archive is None:
         return
     path = os.path.join(os.path.dirname(archive), "duet-rpc.el")
+    if not os.path.exists(path):  # the .pyz may be a link
+        path = os.path.join(os.path.dirname(os.path.realpath(archive)), "duet-rpc.el")
     fix = f"put the duet-rpc.el of release {__version__} there"
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

@@ -11,13 +11,14 @@ import json
 from duet_rpc.client import DaemonError
 from duet_rpc.log import escape
 from duet_rpc.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from duet_rpc.terminal.arguments import read_value
 from duet_rpc.terminal.pretty import paint, pretty
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
-    from duet_rpc.client import Client, Params
+    from duet_rpc.client import Client
 
 TEXT_MAX = 2000
 HINT_SECONDS = 2.0
@@ -28,12 +29,12 @@ ROWS = ("param", "expected", "received", "accepted")
 def explain(
     error: RpcError,
     method: str,
-    params: Params,
+    words: Sequence[str],
     client: Client,
     color: bool,
     backends: Collection[str] = (),
 ) -> list[str]:
-    """Write an error as lines: the message first, then what helps.
+    """Write an error as lines: the message first, then what helps; `words` made the params.
 
     A gateway is not asked for its lists: that would start every backend there is.
     """
@@ -47,7 +48,7 @@ def explain(
     elif error.code == METHOD_NOT_FOUND:
         lines += suggest(method, client, backends)
     elif error.code == INVALID_PARAMS and isinstance(error.data, dict):
-        lines += explain_params(error.data, method, params, client)
+        lines += explain_params(error.data, method, words, client)
     elif error.data is not None:
         lines += ["  " + line for line in pretty(error.data, color).splitlines()]
     elif error.code == INTERNAL_ERROR:
@@ -97,7 +98,7 @@ def nearest(wanted: str, names: Collection[str]) -> list[str]:
 
 
 def explain_params(
-    data: dict[str, object], method: str, params: Params, client: Client
+    data: dict[str, object], method: str, words: Sequence[str], client: Client
 ) -> list[str]:
     """Say which parameter is wrong, and what the method takes."""
     rows = dict(data)
@@ -105,13 +106,13 @@ def explain_params(
         if description["name"] == method:
             rows["signature"] = signature(description)
     lines = show_rows(rows)
-    name = data.get("param")
-    if isinstance(params, dict) and isinstance(name, str) and name in params:
-        value = params[name]
-        if str(data.get("expected")).startswith("string") and not isinstance(value, str):
+    wants_text = str(data.get("expected")).startswith("string")
+    for word in words:
+        name, _, typed = word.partition("=")
+        if wants_text and name == data.get("param") and not isinstance(read_value(typed), str):
             import shlex
 
-            quoted = shlex.quote(f"{name}={json.dumps(json.dumps(value))}")
+            quoted = shlex.quote(f"{name}={json.dumps(typed, ensure_ascii=False)}")
             lines.append(f"  for the text of these characters write {escape(quoted, 200)}")
     return lines
 

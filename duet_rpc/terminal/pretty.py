@@ -106,8 +106,13 @@ def write_json(value: object, color: bool) -> None:
     sys.stdout.flush()
 
 
-def say(text: str) -> None:
-    """Write a line to stderr, where there is one."""
-    if sys.stderr is not None:
-        sys.stderr.write(text + "\n")
+def say(text: str, end: str = "\n") -> None:
+    """Write a line to stderr, where it can be written: no exit code depends on that."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text + end)
         sys.stderr.flush()
+    except OSError:
+        # What stays in the buffer would fail once more at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

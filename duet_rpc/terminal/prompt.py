@@ -28,8 +28,8 @@ HISTORY_BYTES_MAX = 1000 * 1000
 
 def make_reader(complete: Complete) -> Reader:
     """Return a function that reads one line; EOFError where there are no more."""
-    if not is_terminal(sys.stdin) or not is_terminal(sys.stdout):
-        return read_pipe
+    if not is_terminal(sys.stdin) or not is_terminal(sys.stdout) or sys.stderr is None:
+        return read_pipe  # `input` takes no less than all three
     if os.environ.get("TERM") == "dumb":
         return lambda: input(PROMPT)
     history = History()
@@ -48,8 +48,7 @@ def read_pipe() -> str:
     if sys.stdin is None:
         raise EOFError
     if is_terminal(sys.stdin):
-        sys.stderr.write(PROMPT)
-        sys.stderr.flush()
+        say(PROMPT, end="")
     line = sys.stdin.buffer.readline()
     if not line:
         raise EOFError

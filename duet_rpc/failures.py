@@ -27,7 +27,10 @@ def describe(error: BaseException, params: object = None) -> str:
 
 def say_what(error: BaseException) -> str:
     """Say what was raised, without a directory."""
-    text = str(error)
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 - it runs code of the user's
+        text = "its message can't be read"
     if isinstance(error, OSError) and isinstance(error.filename, (str, bytes)):
         text = f"{error.strerror}: {os.path.basename(os.fsdecode(error.filename))}"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -64,6 +64,7 @@ class Log:
         self._path: str | None = None
         self.waiting: list[Line] = []  # for loguru
         self._write: Callable[[Line], None] | None = None
+        self._shared = False
         self._busy = False
         self._dropped = 0
         if path:
@@ -125,12 +126,18 @@ class Log:
 
     def share(self) -> None:
         """Use loguru from now on: code that is not ours may log through it too."""
-        from duet_rpc.sinks import use_loguru
+        if self._shared:
+            return
+        # First, for a tick that comes in the middle of the import may log.
+        self._shared = True
+        try:
+            from duet_rpc.sinks import use_loguru
 
-        try:  # noqa: SIM105 - contextlib takes long to import
             self._write = use_loguru(self._path, self._write_stream, self._color)
         except OSError:  # the file can't be opened just now; the next line tries again
-            pass
+            self._shared = False
+        except ImportError:  # somebody has deleted what we were loaded from
+            self._write = self._write_plain
 
     def close(self) -> None:
         """Write what is left, within the time that leaving may take."""

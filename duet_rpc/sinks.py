@@ -31,14 +31,19 @@ def open_file(path: str) -> tuple[str, int | None]:
 
     Return its real name, and a descriptor where it is no file but a terminal or a pipe.
     """
-    path = os.path.abspath(os.path.expanduser(path))
-    if is_planted(path):
-        raise NoSink("leads through a link of another user")
-    # What a link leads to, /dev/stderr for one: rotation must not rename the link.
-    path = os.path.realpath(path)
+    # O_NONBLOCK: a named pipe that nobody reads is refused, not waited for.
+    flags = APPEND | os.O_NONBLOCK
     try:
-        # O_NONBLOCK: a named pipe that nobody reads is refused, not waited for.
-        descriptor = os.open(path, APPEND | os.O_NONBLOCK, 0o600)
+        path = os.path.abspath(os.path.expanduser(path))
+        if is_planted(path):
+            raise NoSink("leads through a link of another user")
+        # What a link leads to: rotation must not rename the link.
+        real = os.path.realpath(path)
+        if os.path.exists(path) and not os.path.exists(real):
+            flags &= ~os.O_NOFOLLOW  # /dev/stderr, where that is a pipe, which has no name
+        else:
+            path = real
+        descriptor = os.open(path, flags, 0o600)
         if not S_ISREG(os.fstat(descriptor).st_mode):
             return path, descriptor
         os.fchmod(descriptor, 0o600)
@@ -69,7 +74,21 @@ def is_planted(path: str) -> bool:
                 return False
         else:
             return False
-    return True
+    return False  # it goes in circles
+
+
+def remove_old(path: str, files: list[str]) -> None:
+    """Delete what rotation has put aside, except the newest.
+
+    loguru would do so by itself, but it takes for its own whatever begins and ends alike.
+    """
+    import re
+
+    root, ext = os.path.splitext(path)
+    form = re.escape(root) + r"\.\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{6}(\.\d+)?" + re.escape(ext)
+    ours = sorted(file for file in files if re.fullmatch(form, file))
+    for file in ours[:-LOG_FILES_KEPT]:
+        os.remove(file)
 
 
 def use_loguru(
@@ -91,9 +110,9 @@ def use_loguru(
         own.add(write_stream, colorize=color, format=lambda _: form, **options)
     else:
         own.add(
-            path,
+            path.replace("{", "{{").replace("}", "}}"),  # a time may stand between them
             rotation=LOG_FILE_MAX,
-            retention=LOG_FILES_KEPT,
+            retention=lambda files: remove_old(path, files),
             opener=lambda file, flags: os.open(file, flags | os.O_NOFOLLOW, 0o600),
             watch=True,
             encoding="utf-8",

@@ -23,6 +23,7 @@ from duet_rpc.methods.context import Cancelled, Context  # noqa: E402
 from duet_rpc.methods.signature import method_from  # noqa: E402
 from duet_rpc.protocol.errors import RpcError  # noqa: E402
 from duet_rpc.protocol.framing import FRAMINGS  # noqa: E402
+from duet_rpc.protocol.messages import Failure, Request  # noqa: E402
 from duet_rpc.server.daemon import serve  # noqa: E402
 from duet_rpc.server.rpc import RpcFace  # noqa: E402
 
@@ -33,6 +34,11 @@ def spin(seconds: float) -> str:
     while time.monotonic() < end:
         pass
     return "spun"
+
+
+def spin_below(depth: int, seconds: float) -> str:
+    """Keep the interpreter busy, so many calls further down."""
+    return spin(seconds) if depth == 0 else spin_below(depth - 1, seconds)
 
 
 def sleep(seconds: float) -> str:
@@ -187,13 +193,25 @@ def chatty(ctx: Context) -> str:
 
 
 ODD_WORDS: list[Any] = [("x", "m"), (1.5, "m"), (True, "m"), (-5, None), (-5, 7)]
+
+
+class OddFace(RpcFace):
+    """With a fault of its own."""
+
+    def answer(self, request: Request) -> bytes | Failure:
+        """Answer, or not."""
+        if request.method == "odd":
+            raise KeyError("odd")
+        return super().answer(request)
+
+
 CIRCLE: list[object] = []
 CIRCLE.append(CIRCLE)
 
 METHODS = [
     method_from(each, each.__name__)
     for each in (
-        spin, sleep, big, give, noise, child_reads, boom, leave, refuse, refuse_badly,
+        spin, spin_below, sleep, big, give, noise, child_reads, boom, leave, refuse, refuse_badly,
         refuse_in_odd_words, read_folder, give_up,
         steps, careful, stubborn, signals, forget_me, forks, recurse, hoard, chatty,
     )
@@ -205,7 +223,7 @@ if __name__ == "__main__":
     serve(
         DESCRIPTORS,
         Log("debug", os.environ.get("DUET_RPC_LOG")),
-        RpcFace,
+        OddFace,
         methods=METHODS,
         read_timeout=timeout,
         framing=framing,

@@ -9,6 +9,7 @@ import collections
 import ctypes
 import itertools
 import re
+import sys
 import time
 
 from duet_rpc import method
@@ -21,6 +22,19 @@ def spin(seconds: float) -> str:
     while time.monotonic() < end:
         pass
     return "spun"
+
+
+@method
+def deep(seconds: float) -> str:
+    """Keep the interpreter busy, with hardly a call left of those that may be open at once."""
+    depth, frame = 0, sys._getframe()
+    while frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+
+    def spin_below(more: int) -> str:
+        return spin(seconds) if more == 0 else spin_below(more - 1)
+
+    return spin_below(sys.getrecursionlimit() - depth - 10)
 
 
 @method

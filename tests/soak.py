@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,7 @@ class Soak:
         elif draw < 0.255:
             # libfaketime makes sleeping fail at times.
             slow = "spin" if self.trouble == "clock set back" else "sleep"
+            slow = self.chance.choice([slow, "deep"])
             self._expect(Answer(id), request(id, slow, [self.chance.uniform(0.0, 0.12)]))
         elif draw < 0.256:
             self._add_much(id)
@@ -211,7 +213,8 @@ class Soak:
         elif way == 2 and folder.is_dir():
             shutil.rmtree(self.folder / "gone", ignore_errors=True)
             folder.rename(self.folder / "gone")
-            folder.write_text("in the way")
+            with suppress(IsADirectoryError):  # the daemon was quicker and made it anew
+                folder.write_text("in the way")
         else:
             if folder.is_file():
                 folder.unlink()

@@ -487,6 +487,25 @@ def test_memory_for_a_large_message_that_never_comes_is_given_back() -> None:
         assert settles_at(status, before + 3_000)
 
 
+def test_what_parses_large_messages_is_loaded_after_the_first_of_them() -> None:
+    with daemon() as client:
+        client.call("version")
+        maps = Path(f"/proc/{client.process.pid}/maps")
+        if not maps.exists():
+            pytest.skip("no /proc here")
+
+        def is_loaded() -> bool:
+            time.sleep(0.5)
+            return "/msgspec/" in maps.read_text()
+
+        assert not is_loaded()
+        client.call("version", {"_meta": {"text": "x" * 900_000}})
+        assert not is_loaded()
+        client.call("version", {"_meta": {"text": "x" * 1_100_000}})
+        assert is_loaded()
+        client.call("version", {"_meta": {"text": "x" * 1_100_000}})
+
+
 def settles_at(status: Path, most: int) -> bool:
     deadline = time.monotonic() + 10
     while resident(status) > most and time.monotonic() < deadline:

@@ -8,6 +8,7 @@ import random
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 
 import pytest
 
-from tests.support import SOURCE, WITH_METHODS, Client, daemon, request
+from tests.support import SOURCE, WITH_METHODS, Client, daemon, notification, request
 
 SIGNALS = [SIGINT, SIGTERM, SIGHUP]
 TRIGGERS: dict[str, Callable[[Client], None]] = {
@@ -124,6 +125,67 @@ def test_a_parent_that_blocks_the_timers_signal_does_no_harm() -> None:
         time.sleep(0.3)
         client.signal(SIGTERM)
         assert client.wait()[0] == 0
+
+
+def test_a_tick_in_the_middle_of_a_tick_breaks_no_method() -> None:
+    # On a machine under load the next tick is there before the last one is done.
+    with daemon(WITH_METHODS) as client:
+        client.call("version")
+        for id in range(20):
+            client.send(request(id, "spin", [0.1]))
+            while client.silent_for(0):
+                client.signal(signal.SIGALRM)
+            assert client.receive() == {"jsonrpc": "2.0", "id": id, "result": "spun"}
+
+
+def test_an_error_of_the_input_is_no_error_of_the_method_that_runs() -> None:
+    ours, theirs = socket.socketpair()
+    with daemon(WITH_METHODS, stdin=theirs, stdout=theirs) as client:
+        theirs.close()
+        ours.sendall(request(1) + request(2, "spin", [0.5]))
+        time.sleep(0.3)
+        ours.close()  # with a reply unread: the other side is told that the connection was reset
+        code, log = end(client)
+    assert code == 1
+    assert "Internal error" not in log
+    assert log.count("ERROR") == 1
+
+
+@pytest.mark.parametrize("room", range(26, 15, -1))
+def test_what_comes_while_a_method_is_deep_in_a_recursion_is_read_as_ever(room: int) -> None:
+    nested: object = None
+    for _ in range(900):
+        nested = [nested]
+    with daemon(WITH_METHODS) as client:
+        client.call("version")
+        depth = sys.getrecursionlimit() - room
+        client.send(request(1, "spin_below", [depth, 0.4]))
+        time.sleep(0.2)
+        client.send(request(2, "version", {"_meta": nested}))
+        client.send(request(3, "spin_below", [depth, 0.0]))
+        assert client.receive() == {"jsonrpc": "2.0", "id": 1, "result": "spun"}
+        assert "result" in client.receive()
+        assert client.receive()["result"] == "spun"
+        client.send(request(4, "spin_below", [depth + room, 0.0]))  # the limit is what it was
+        assert client.receive()["error"]["code"] == -32603
+
+
+@pytest.mark.parametrize("ended", [0.0, 0.5], ids=["at once", "stdin first"])
+def test_what_a_client_that_is_gone_has_left_in_the_queue_is_not_done_to_the_end(
+    ended: float,
+) -> None:
+    with daemon(WITH_METHODS) as client:
+        client.call("version")
+        client.send(notification("spin", [1.4]) * 20)
+        client.close_input()
+        time.sleep(ended)
+        assert client.process.stdout is not None
+        client.process.stdout.close()
+        client.process.stdout = None
+        code, seconds = client.wait()
+        assert seconds < 3.0
+        assert code == 1
+        assert end(client)[1].count("stdout is closed: the client is gone") == 1
 
 
 def test_a_pipe_that_somebody_made_non_blocking_is_read_as_any_other() -> None:

@@ -62,6 +62,44 @@ def test_with_and_without_loguru_a_line_looks_the_same() -> None:
     assert blank.sub("0", quick).replace("0", "") == blank.sub("0", slow).replace("0", "")
 
 
+IN_THE_MIDDLE = """
+import os, signal, sys
+from duet_rpc.log import Log
+
+log = Log("info", sys.argv[1])
+
+def many(*_):
+    for number in range(150):
+        log.info(f"line {number}")
+
+signal.signal(signal.SIGALRM, many)
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "loguru._handler":
+            os.kill(os.getpid(), signal.SIGALRM)
+
+sys.meta_path.insert(0, Interrupted())
+log.share()
+log.info("the last")
+log.share()
+log.close()
+print(len(os.listdir("/dev/fd")))
+"""
+
+
+def test_lines_that_come_while_loguru_is_being_imported_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "duet.log"
+    done = subprocess.run(
+        [sys.executable, "-c", IN_THE_MIDDLE, str(path)],
+        capture_output=True, text=True, cwd=TOP, timeout=20, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    messages = [line.split(maxsplit=2)[2] for line in path.read_text().splitlines()]
+    assert messages == [*(f"line {number}" for number in range(150)), "the last"]
+    assert done.stdout == "5\n"  # three, the log, the folder that is listed
+
+
 @pytest.mark.parametrize("wait", [0.0, 0.8], ids=["leaving at once", "staying"])
 def test_a_file_takes_the_lines_and_stderr_stays_empty(tmp_path: Path, wait: float) -> None:
     path = tmp_path / "duet.log"
@@ -108,6 +146,41 @@ def test_what_cannot_be_written_is_one_warning_and_stderr(tmp_path: Path, kind: 
     assert "log to stderr" in log
 
 
+def test_a_file_below_a_working_directory_that_is_gone_is_one_warning(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with daemon(
+        ["sh", "-c", f"rmdir {gone}; exec {sys.executable} -m duet_rpc rpc"],
+        env={"DUET_RPC_LOG": "duet.log"},
+        cwd=gone,
+    ) as client:
+        assert client.call("version")
+        code, _, log = client.finish()
+    assert code == 0
+    assert log.count("WARN") == 1
+    assert "DUET_RPC_LOG can't be written" in log
+
+
+def test_stderr_by_its_name_is_a_place_for_a_log_also_where_it_is_a_pipe() -> None:
+    code, _, log = run(request(1, "x"), env={"DUET_RPC_LOG": "/dev/stderr"})
+    assert code == 0
+    assert "WARN  method=x id=1 Method not found" in log
+    assert "DUET_RPC_LOG" not in log
+
+
+def test_without_loguru_lines_are_written_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "duet.log"
+    (tmp_path / "loguru.py").write_text("raise ImportError('gone')")
+    places = f"{tmp_path}{os.pathsep}{TOP}"
+    with daemon(env={"DUET_RPC_LOG": str(path), "PYTHONPATH": places}) as client:
+        client.send(request(1, "x"))
+        client.receive()
+        time.sleep(0.8)
+        assert client.call("version")
+        assert client.finish()[0] == 0
+    assert "Method not found" in path.read_text()
+
+
 def test_dev_null_is_a_place_for_a_log() -> None:
     mode = os.stat(os.devnull).st_mode
     code, _, log = run(request(1, "x"), env={"DUET_RPC_LOG": os.devnull})
@@ -128,6 +201,31 @@ def test_a_file_never_grows_without_bound(tmp_path: Path) -> None:
     assert len(sizes) == 3
     assert max(sizes) <= 10_000_000
     assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("name", ["duet.log", "duet", "a{b}.log", "{}", "{time}.log", "a{"])
+def test_rotation_deletes_its_own_files_and_no_others(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    root, ext = os.path.splitext(name)
+    ours = [f"{root}.2020-01-0{day}_00-00-00_000000{ext}" for day in (1, 2, 3)]
+    others = [
+        f"{root}.py", f"{root}.notes.org", f"{name}.gz", f"{root}.monday{ext}", f"{name}.bak",
+        f"{root}.2020-01-01{ext}", f"{root}.2020-01-01_00-00-00_000000{ext}.kept",
+    ]  # fmt: skip
+    for each in {*ours, *others}:
+        (tmp_path / each).write_text("precious")
+    path.write_bytes(b"x" * 9_999_990 + b"\n")
+    with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
+        client.send(request(1, "nonsense"))
+        client.receive()
+        time.sleep(0.8)
+        assert client.finish()[0] == 0
+    assert "nonsense" in path.read_text()
+    rotated = {each.name for each in tmp_path.iterdir()} - {name, *others}
+    assert len(rotated) == 2
+    assert ours[2] in rotated
+    for each in others:
+        assert (tmp_path / each).read_text() == "precious"
 
 
 def test_a_full_file_is_rotated_even_by_a_daemon_that_leaves_at_once(tmp_path: Path) -> None:
@@ -249,7 +347,7 @@ def terminal_output(command: list[str], env: dict[str, str] | None = None) -> st
 
 
 def test_a_terminal_gets_colour_and_nothing_else_does() -> None:
-    plain = {"NO_COLOR": ""}
+    plain = {"NO_COLOR": "", "TERM": "xterm"}
     assert "\x1b[" in terminal_output([*SOURCE, "rpc"], plain)
     assert "\x1b[" not in terminal_output([*SOURCE, "rpc", "--no-color"], plain)
     assert "\x1b[" not in terminal_output([*SOURCE, "--no-color", "rpc"], plain)

@@ -265,6 +265,26 @@ BROKEN = {
         "from duet_rpc import method\n@method('rpc.discover')\ndef f(): pass\n",
         "words.py:2: rpc.discover: names that begin with rpc. are reserved",
     ),
+    "no name": (
+        "from duet_rpc import method\n@method('')\ndef f(): pass\n",
+        "words.py:2: '': a name is a text of characters that can be seen",
+    ),
+    "a name that can't be shown": (
+        "from duet_rpc import method\n@method('a\\x1b[31m')\ndef f(): pass\n",
+        "words.py:2: 'a\\x1b[31m': a name is a text of characters that can be seen",
+    ),
+    "a name that is none": (
+        "from duet_rpc import method\n@method(5)\ndef f(): pass\n",
+        "words.py:2: 5: a name is a text of characters that can be seen",
+    ),
+    "two contexts": (
+        "from duet_rpc import Context, method\n@method\ndef f(a: Context, b: Context): pass\n",
+        "words.py:2: f: parameters a and b are both a Context; one is enough",
+    ),
+    "an error that can't be said": (
+        "class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad\n",
+        "words.py:3: Bad: its message can't be read",
+    ),
     "built-in name": (
         "from duet_rpc import method\n@method('version')\ndef f(): pass\n",
         "words.py:2: version is the name of a built-in method",
@@ -425,8 +445,10 @@ def test_reloading_finds_packages_files_beside_and_entry_points_again(tmp_path: 
     write(tmp_path, "[duet_rpc.methods]\nx = third\n", "lib/third-1.dist-info/entry_points.txt")
     write(tmp_path, "Name: third\nVersion: 1\n", "lib/third-1.dist-info/METADATA")
     write(tmp_path, "VALUE = 1\n", "own/beside.py")
-    text = "import beside\nfrom duet_rpc import method\n"
-    own = write(tmp_path, text + "@method\ndef own() -> int: return beside.VALUE\n", "own/own.py")
+    write(tmp_path, "VALUE = 1\n", "own/below/deeper.py")
+    text = "import beside, below.deeper\nfrom duet_rpc import method\n@method\n"
+    text += "def own() -> int: return min(beside.VALUE, below.deeper.VALUE)\n"
+    own = write(tmp_path, text, "own/own.py")
     names = ["own", "of_package", "of_entry_point"]
     env = {**env_for(tmp_path), "PYTHONPATH": os.pathsep.join([str(TOP), str(tmp_path / "lib")])}
     env["PYTHONDONTWRITEBYTECODE"] = ""  # what is compiled is kept, whoever runs the tests
@@ -434,7 +456,11 @@ def test_reloading_finds_packages_files_beside_and_entry_points_again(tmp_path: 
     with daemon([*SOURCE, "rpc", *flags], env) as client:
         assert [client.call(name) for name in names] == [1, 1, 1]
         assert client.call("reloadMethods") == {"methods": names, "problems": []}
-        for path in (own.parent / "beside.py", *(tmp_path / "lib").rglob("*.py")):
+        for path in (
+            *own.parent.rglob("b*/*.py"),
+            own.parent / "beside.py",
+            *(tmp_path / "lib").rglob("*.py"),
+        ):
             # As if saved within the same second, and with its size unchanged.
             time_of_it = path.stat().st_mtime
             path.write_text(path.read_text().replace("return 1", "return 2").replace("= 1", "= 2"))
@@ -555,6 +581,62 @@ def test_without_a_token_there_is_no_progress(params: object) -> None:
     assert [reply["result"] for reply in replies] == ["done"]
 
 
+THREADS = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+from duet_rpc import Context, method
+
+KEPT = []
+
+@method
+def pool(text: str, ctx: Context) -> str:
+    def work(thread):
+        for step in range(100):
+            ctx.progress(step, 100, f"{thread} {text}")
+            with ctx.uninterrupted():
+                ctx.log.info("a line")
+        return ctx.cancelled
+    with ThreadPoolExecutor(4) as threads:
+        assert not any(threads.map(work, range(4)))
+    return "done"
+
+@method
+def keep(ctx: Context) -> str:
+    KEPT.append(ctx)
+    KEPT[0].progress(len(KEPT))
+    return "kept"
+"""
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_threads_of_a_method_report_progress_in_whole_frames(tmp_path: Path, size: int) -> None:
+    path = write(tmp_path, THREADS)
+    meta = {"progressToken": 1}
+    with daemon([*SOURCE, "rpc", "--methods", path], env_for(tmp_path)) as client:
+        client.call("version")
+        client.send(request(1, "pool", {"text": "x" * size, "_meta": meta}) + request(2))
+        time.sleep(0.5)  # the pipe is full, and all threads want to write
+        notes = [json.loads(client.receive_raw())["params"]["value"] for _ in range(400)]
+        for thread in range(4):
+            mine = [note["done"] for note in notes if note["message"].startswith(f"{thread} ")]
+            assert mine == list(range(100))
+        assert client.receive() == {"jsonrpc": "2.0", "id": 1, "result": "done"}
+        assert client.receive()["id"] == 2
+        client.send(request(3, "pool", {"text": "x" * 20_000, "_meta": meta}))
+        time.sleep(0.5)
+        client.close_input()  # while they are stuck
+        assert client.wait()[0] == 0
+
+
+def test_there_is_no_progress_of_a_request_that_was_answered(tmp_path: Path) -> None:
+    path = write(tmp_path, THREADS)
+    with daemon([*SOURCE, "rpc", "--methods", path], env_for(tmp_path)) as client:
+        client.send(request(1, "keep", {"_meta": {"progressToken": "t"}}))
+        assert json.loads(client.receive_raw())["params"]["value"]["done"] == 1
+        assert client.receive()["id"] == 1
+        assert client.call("keep", id=2) == "kept"
+
+
 def test_a_method_writes_to_the_log_with_its_name_and_id() -> None:
     _, _, log = run(request(7, "chatty"), WITH_METHODS)
     for words in ("DEBUG method=chatty id=7 d", "INFO  method=chatty id=7 i {braces} <red>",
@@ -592,6 +674,27 @@ def test_a_running_method_is_interrupted_and_the_next_request_served(
     assert code == 0
     assert "Request cancelled" in log
     assert "WARN" not in log
+
+
+def test_a_method_is_cancelled_while_it_is_being_loaded(tmp_path: Path) -> None:
+    text = (
+        "import time\nfrom duet_rpc import method\ntime.sleep(0.5)\n"
+        "@method\ndef slow() -> None: time.sleep(60)\n"
+    )
+    path = write(tmp_path, text)
+    with daemon([*SOURCE, "rpc", "--methods", path], env_for(tmp_path)) as client:
+        client.send(request(1, "slow") + cancel(1) + request(2))
+        assert client.receive()["error"] == CANCELLED
+        assert client.receive()["id"] == 2
+
+
+def test_a_method_is_cancelled_while_the_reply_before_it_is_stuck() -> None:
+    with daemon(WITH_METHODS) as client:
+        client.send(request(1, "big", [1_000_000]) + request(2, "give_up") + cancel(2) + request(3))
+        time.sleep(0.5)
+        assert client.receive()["id"] == 1
+        assert client.receive()["error"] == CANCELLED
+        assert client.receive()["id"] == 3
 
 
 def test_a_cancel_of_another_id_changes_nothing() -> None:
@@ -684,6 +787,69 @@ def test_a_method_that_takes_too_much_is_an_internal_error(method: str, where: s
     reply, log = call(method)
     assert reply["error"] == {"code": -32603, "message": "Internal error"}
     assert f"method={method} id=1 Internal error: {where}" in log
+
+
+@pytest.mark.parametrize("body", ["raise ValueError", "return 5", "import sys; sys.exit(3)"])
+def test_an_error_whose_message_can_t_be_read_is_an_internal_error(
+    tmp_path: Path, body: str
+) -> None:
+    text = (
+        "from duet_rpc import method\n"
+        f"class Bad(Exception):\n    def __str__(self): {body}\n"
+        "@method\ndef bad() -> None: raise Bad\n"
+    )
+    flags = ["--methods", str(write(tmp_path, text))]
+    results, log = ask(tmp_path, request(1, "bad") + request(2), *flags)
+    assert results[0] == {"code": -32603, "message": "Internal error"}
+    assert "version" in results[1]
+    assert "Internal error: Bad: its message can't be read (words.py:5 in bad)" in log
+
+
+def test_a_broken_package_costs_its_own_methods_only(tmp_path: Path) -> None:
+    broken = write(tmp_path, "", "lib/bad-1.dist-info/entry_points.txt")
+    broken.write_bytes(b"[duet_rpc.methods]\nx = \xff")
+    env = {**env_for(tmp_path), "PYTHONPATH": os.pathsep.join([str(TOP), str(tmp_path / "lib")])}
+    command = [*SOURCE, "rpc", "--methods", "system"]
+    code, replies, log = run(request(1, "system.ping") + request(2, "no"), command, env)
+    assert code == 0
+    assert replies[0]["result"] == "pong"
+    assert replies[1]["error"]["code"] == -32601
+    assert "could not be loaded: bad-1.dist-info: UnicodeDecodeError" in log
+
+
+def test_a_fault_of_our_own_costs_one_request() -> None:
+    code, replies, log = run(request(1, "odd") + notification("odd") + request(2), WITH_METHODS)
+    assert code == 0
+    assert replies[0]["error"] == {"code": -32603, "message": "Internal error"}
+    assert replies[1]["id"] == 2
+    assert log.count("ERROR method=odd") == 2
+    assert "Internal error: KeyError: 'odd' (daemon_with_methods.py" in log
+
+
+STRAYS = """
+import threading, time
+from duet_rpc import method
+
+class Odd:
+    def __del__(self): raise ValueError("of an object")
+
+@method
+def strays(secret: str) -> str:
+    Odd()
+    def work(): raise ValueError("of a thread: " + secret)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return "done"
+"""
+
+
+def test_what_is_raised_where_nobody_can_catch_it_is_a_line_in_the_log(tmp_path: Path) -> None:
+    flags = ["--methods", str(write(tmp_path, STRAYS))]
+    results, log = ask(tmp_path, request(1, "strays", ["of no use"]), *flags)
+    assert results == ["done"]
+    assert "ERROR ValueError: of an object (words.py:6 in __del__), ignored" in log
+    assert "ERROR ValueError: of a thread: … (words.py:11 in work), ignored" in log
 
 
 def test_a_method_that_takes_the_signals_does_not_keep_them() -> None:

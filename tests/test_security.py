@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from duet_rpc.sinks import is_planted
 from tests.acceptance.test_pyz import VERSION, home, version
 from tests.hostile import typed
 from tests.support import PYZ, SOURCE, TOP, daemon, frame, load, notification, request, run
@@ -133,9 +132,9 @@ def test_a_link_of_our_own_is_followed(tmp_path: Path) -> None:
 def test_links_in_a_circle_are_no_place_for_a_log(tmp_path: Path) -> None:
     for name, target in (("a", "b"), ("b", "a")):
         (tmp_path / name).symlink_to(tmp_path / target)
-    assert is_planted(str(tmp_path / "a"))
     code, _, log = run(b"", env={"DUET_RPC_LOG": str(tmp_path / "a")})
     assert code == 0
+    assert "DUET_RPC_LOG can't be written (Too many levels" in log  # and nobody is blamed
     assert "log to stderr" in log
 
 

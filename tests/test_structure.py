@@ -88,17 +88,3 @@ def test_what_is_read_in_the_middle_of_other_code_finds_its_modules_loaded() -> 
     loaded = set(done.stderr.decode().split())
     assert {"re", "json.decoder", "duet_rpc.protocol.broken", "duet_rpc.protocol.large"} <= loaded
     assert "duet_rpc.methods.loading" not in loaded
-
-
-def test_what_parses_large_messages_is_loaded_with_the_rest() -> None:
-    # The first large message may be read in the middle of other code, too.
-    code = "import sys, duet_rpc.server.later; print('msgspec' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=TOP,
-        timeout=20,
-        check=True,
-    )
-    assert done.stdout == "True\n"

@@ -50,7 +50,7 @@ def method(
     hints = {name: value for name, value in said.items() if value is not None}
 
     def declare(real: Any) -> Any:
-        name = function if isinstance(function, str) else real.__name__
+        name = real.__name__ if function is None or callable(function) else function
         declared.append(Declaration(real, name, title, hints))
         return real
 

@@ -14,6 +14,7 @@ import sys
 import traceback
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Callable, TypedDict
 
@@ -23,7 +24,7 @@ from duet_rpc.methods.declare import Declaration, declared
 from duet_rpc.methods.registry import Registry
 from duet_rpc.methods.schema import Unsupported
 from duet_rpc.methods.signature import method_from, source_of
-from duet_rpc.methods.sources import ENTRY_POINTS, RELOAD, files_in
+from duet_rpc.methods.sources import ENTRY_POINTS, RELOAD, files_in, packages
 
 BUNDLED = {"system": "duet_rpc.methods.system"}
 
@@ -76,9 +77,8 @@ class Loader:
             self._load_source(source)
         for path in files_in(self._folder):
             self._load_file(path)
-        for entry_point in _entry_points():
-            name = entry_point.value.partition(":")[0].strip()
-            self._load(f"entry point {entry_point.name}", partial(load_module, name))
+        for package in packages():
+            self._load_package(package)
 
     def _problem(self, place: str, message: str) -> None:
         problem = f"{place}: {message}"
@@ -95,6 +95,19 @@ class Loader:
         else:
             name = BUNDLED.get(source, source)
             self._load(source, lambda: load_module(name))
+
+    def _load_package(self, folder: str) -> None:
+        from importlib.metadata import PathDistribution
+
+        try:
+            points = [*PathDistribution(Path(folder)).entry_points]
+        except Exception as error:  # noqa: BLE001 - anybody may have written it
+            self._problem(os.path.basename(folder), say_what(error))
+            return
+        for point in points:
+            if point.group == ENTRY_POINTS:
+                name = point.value.partition(":")[0].strip()
+                self._load(f"entry point {point.name}", partial(load_module, name))
 
     def _load(self, place: str, run: Callable[[], object]) -> None:
         """Run what declares methods, and add those that it declares."""
@@ -113,6 +126,9 @@ class Loader:
         name = declaration.name
         source = source_of(declaration.function)
         place = _place(declaration.function, source)
+        if not isinstance(name, str) or not name or not name.isprintable():
+            self._problem(place, f"{name!r}: a name is a text of characters that can be seen")
+            return
         if name in self._builtin:
             self._problem(place, f"{name} is the name of a built-in method")
             return
@@ -174,9 +190,16 @@ def _forget(folders: set[str]) -> None:
     """Let files import what lies beside them anew."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and os.path.dirname(file) in folders and name != "__main__":
+        if file and any(_is_beside(name, file, folder) for folder in folders):
             _forget_module(name)
     importlib.invalidate_caches()
+
+
+def _is_beside(name: str, file: str, folder: str) -> bool:
+    """Return True for what is imported from a folder: a file in it, or all of a package."""
+    top = name.partition(".")[0]
+    # Not whatever lies below it: that may be a whole Python.
+    return file.startswith((f"{folder}/{top}.", f"{folder}/{top}/")) and top != "duet_rpc"
 
 
 def _forget_module(name: str) -> None:
@@ -195,16 +218,11 @@ def _forget_module(name: str) -> None:
 def _absolute(source: str) -> str:
     """Return the whole path of a file; a module's name as it is."""
     if source.endswith(".py") or os.sep in source:
-        return os.path.abspath(os.path.expanduser(source))
+        source = os.path.expanduser(source)
+        with suppress(OSError):  # the working directory is gone
+            return os.path.abspath(source)
+        return os.path.join(os.sep, source)
     return source
-
-
-def _entry_points() -> list[importlib.metadata.EntryPoint]:
-    from importlib.metadata import entry_points
-
-    if sys.version_info >= (3, 10):
-        return list(entry_points(group=ENTRY_POINTS))
-    return list(entry_points().get(ENTRY_POINTS, []))
 
 
 def _place(function: Callable[..., object], source: tuple[str, int] | None) -> str:

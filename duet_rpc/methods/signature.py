@@ -32,6 +32,9 @@ def method_from(function: Callable[..., object], name: str) -> Method:
         hint = hints.get(parameter.name, Any)
         # `ctx: Context = None` is Optional[Context] before Python 3.11.
         if hint is Context or Context in typing.get_args(hint):
+            if context is not None:
+                both = f"parameters {context} and {parameter.name}"
+                raise Unsupported(f"{both} are both a Context; one is enough")
             context = parameter.name
         else:
             params[parameter.name] = _param(parameter, hint)

@@ -18,7 +18,7 @@ RELOAD = "reloadMethods"
 
 def any_source(sources: list[str], folder: str | None) -> bool:
     """Return True where there may be methods to load."""
-    return bool(sources) or bool(files_in(folder)) or any_entry_point()
+    return bool(sources) or bool(files_in(folder)) or bool(packages())
 
 
 def files_in(folder: str | None) -> list[str]:
@@ -34,9 +34,10 @@ def files_in(folder: str | None) -> list[str]:
     ]
 
 
-def any_entry_point() -> bool:
-    """Return True where an installed package names methods of its own."""
+def packages() -> list[str]:
+    """List the installed packages that name methods of their own, by their folders."""
     group = f"[{ENTRY_POINTS}]".encode()
+    found = []
     for place in sys.path:
         try:
             names = os.listdir(place or ".")
@@ -44,10 +45,11 @@ def any_entry_point() -> bool:
             continue
         for name in names:
             if name.endswith((".dist-info", ".egg-info")):
+                folder = os.path.join(place, name)
                 try:
-                    with open(os.path.join(place, name, "entry_points.txt"), "rb") as file:
+                    with open(os.path.join(folder, "entry_points.txt"), "rb") as file:
                         if group in file.read():
-                            return True
+                            found.append(folder)
                 except OSError:
                     continue
-    return False
+    return found

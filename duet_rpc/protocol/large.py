@@ -17,17 +17,34 @@ if TYPE_CHECKING:
 
     from duet_rpc.protocol.messages import Batch, Failure, Request, Response
 
+_came = False  # one of them, so that it is worth being quick with the next
+_decode: Callable[[bytes | bytearray], object] | None = None  # what is quicker
+
 
 def parse_large(body: bytes | bytearray, batch: bool) -> Request | Response | Failure | Batch:
     """Turn one large body into the message it holds."""
+    global _came
+    _came = True
     collecting = gc.isenabled()
     gc.disable()
     try:
-        value = _decode(body)
+        value = None if _decode is None else _decode(body)
         return read_envelope(value, body) if isinstance(value, dict) else parse_text(body, batch)
     finally:
         if collecting:
             gc.enable()
+
+
+def accelerate() -> None:
+    """Load what is quicker, once there was a large body.
+
+    That takes longer than to parse one, so the first goes without. And it is for a moment in
+    which nothing else is done: a body may be parsed in the middle of other code, which may
+    be importing the same.
+    """
+    global _decode
+    if _came and _decode is None:
+        _decode = _find_accelerator()
 
 
 def _find_accelerator() -> Callable[[bytes | bytearray], object]:
@@ -47,7 +64,3 @@ def _try(decode: Callable[[bytes | bytearray], object], body: bytes | bytearray)
         return decode(body)
     except Exception:  # noqa: BLE001 - whatever it is, the usual parser has the last word
         return None
-
-
-# Not at the first large body: that may come in the middle of other code, which imports too.
-_decode = _find_accelerator()

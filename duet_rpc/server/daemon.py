@@ -8,13 +8,14 @@ one request at a time, cancel while it runs, batches, the end.
 from __future__ import annotations
 
 import os
+import sys
 from _collections import deque
 from time import monotonic
 
 from duet_rpc import __version__
 from duet_rpc.log import DEBUG, Log
 from duet_rpc.methods.context import Context
-from duet_rpc.protocol.errors import REQUEST_CANCELLED, TITLES
+from duet_rpc.protocol.errors import INTERNAL_ERROR, REQUEST_CANCELLED, TITLES
 from duet_rpc.protocol.framing import CONTENT_LENGTH
 from duet_rpc.protocol.limits import BODY_MAX, FAREWELL, READ_TIMEOUT
 from duet_rpc.protocol.messages import (
@@ -112,9 +113,14 @@ def serve(
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")
     except BaseException as error:  # noqa: BLE001 - no traceback reaches a person
-        from duet_rpc.failures import describe
+        what = type(error).__name__
+        try:
+            from duet_rpc.failures import describe
 
-        log.error(f"internal error: {describe(error)}")
+            what = describe(error)
+        except ImportError:  # somebody has deleted what we were loaded from
+            pass
+        log.error(f"internal error: {what}")
     lifecycle.leave(code)
 
 
@@ -192,7 +198,25 @@ class Daemon:
             from duet_rpc.methods.loading import Loader
 
             self.log.share()
+            self._hear_strays()
             Loader(self.face.registry, sources, folder, self._report).load()
+
+    def _hear_strays(self) -> None:
+        """Log what is raised where no method can catch it, instead of a traceback."""
+        import threading
+
+        from duet_rpc.failures import describe
+
+        def hear(args: Any) -> None:
+            error, trace = args.exc_value, args.exc_traceback
+            if error is None or isinstance(error, SystemExit):
+                return
+            while trace is not None and trace.tb_frame.f_code.co_filename == threading.__file__:
+                trace = trace.tb_next  # how a thread begins says nothing
+            params = self._running and self._running.params
+            self.log.error(f"{describe(error.with_traceback(trace), params)}, ignored")
+
+        threading.excepthook = sys.unraisablehook = hear
 
     def _report(self, problem: str) -> None:
         self.log.error(f"a method could not be loaded: {problem}")
@@ -247,7 +271,7 @@ class Daemon:
         log, registry = self.log, self.face.registry
         if not log.waiting and registry.load_waits is None and not self._arriving:
             return False
-        self._give_memory_back()
+        self._rest_after_large()
         if not self._prepared:
             self._prepare()
         log.settle()
@@ -260,10 +284,12 @@ class Daemon:
         self._arriving += size  # whether or not all of it will come
         make_room(size)
 
-    def _give_memory_back(self) -> None:
+    def _rest_after_large(self) -> None:
         if self._arriving > LARGE:
+            from duet_rpc.protocol.large import accelerate
             from duet_rpc.server.memory import give_back
 
+            accelerate()
             give_back()
         self._arriving = 0
 
@@ -279,7 +305,10 @@ class Daemon:
                 wait = MOMENT if reader.partial and monotonic() < until else 0.0
                 if self._ended or self._ahead >= BODY_MAX or not stdio.ready(wait):
                     break
-                piece = stdio.read()
+                try:
+                    piece = stdio.read()
+                except OSError:  # not in the middle of a method: the loop will meet it too
+                    break
                 self._ended = not piece
                 self._ahead += len(piece)
                 self._feed(piece)
@@ -348,7 +377,15 @@ class Daemon:
         id = message.id
         if id is None and self._is_cancel(message):
             return  # what it names has been answered
-        result = self.face.answer(message)
+        self._running = message
+        self._lifecycle.cancelled = False
+        try:
+            result = self.face.answer(message)
+        except OSError:  # of our input or output: all others are caught where they belong
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours, which ends this request alone
+            result = Failure(id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error)
+        self._running = None
         if isinstance(result, Failure):
             self._refuse(result, message.method, message.params)
             return
@@ -388,12 +425,11 @@ class Daemon:
         if not self._prepared:
             self._prepare()
         lifecycle = self._lifecycle
-        lifecycle.forget_cancel()
-        self._running = request
+        if lifecycle.cancelled:  # while it was being loaded, or while a reply was stuck
+            return Failure(request.id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+        lifecycle.begin()
         with lifecycle:
-            result = dispatch.call(request.id, run, *arguments)
-        self._running = None
-        return result
+            return dispatch.call(request.id, run, *arguments)
 
     def _prepare(self) -> None:
         """Load what the first reply went without."""
@@ -404,7 +440,7 @@ class Daemon:
 
     @property
     def cancelled(self) -> bool:
-        """True where the method that runs, or the last one, was taken back meanwhile."""
+        """True where the request that is served was taken back meanwhile."""
         return self._lifecycle.cancelled
 
     def context(
@@ -423,11 +459,16 @@ class Daemon:
             self._lifecycle.uninterrupted,
         )
 
-    def notify(self, method: str, params: dict[str, object]) -> None:
-        """Send a notification from inside a method."""
+    def notify(self, request: Request, method: str, params: dict[str, object]) -> None:
+        """Send a notification from inside a method, unless its request is answered."""
         body = to_json({"jsonrpc": "2.0", "method": method, "params": params})
         with self._lifecycle.uninterrupted():
-            self._stdio.write(self.reader.framing.encode(body))
+            self._stdio.take_turn()
+            try:
+                if self._running is request:
+                    self._stdio.write(self.reader.framing.encode(body))
+            finally:
+                self._stdio.end_turn()
 
     # Taking a request back.
 

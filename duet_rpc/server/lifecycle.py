@@ -10,6 +10,7 @@ seconds are over.
 from __future__ import annotations
 
 import os
+import sys
 
 # The C half of `signal`; the module itself imports `enum`, 3 ms of the start.
 from _signal import (
@@ -28,6 +29,7 @@ from _signal import (
     setitimer,
     signal,
 )
+from _thread import get_ident
 from time import monotonic
 
 from duet_rpc.methods.context import Cancelled
@@ -54,12 +56,15 @@ class Lifecycle:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self.main_thread = get_ident()
         self._deadline: float | None = None
         self._guards = 0
         self._held = 0
         self._next_interrupt = 0.0
         self._is_child = False
-        self._watching = False
+        self._looking = False
+        self._client_gone = False
+        self._limit = 0  # of recursion, where it could not be put back at once
         self.ticking = False
         self.moved = False  # requests came since the last tick
         self.wake: Callable[[], object] = bool  # ends a read that waits
@@ -97,7 +102,7 @@ class Lifecycle:
         """Begin what may take long: the timer ticks until it is done."""
         self._guards += 1
         if self._guards == 1:
-            if self.input_ended:
+            if self.input_ended and self._deadline is None:
                 self._deadline = monotonic() + GRACE
             if not self.ticking:
                 self.tick()
@@ -107,8 +112,13 @@ class Lifecycle:
         if self._guards == 0:
             if self._is_child:
                 os._exit(0)  # a fork that ran on to here has no client to answer
-            if not self.stopping:
+            # Whoever has closed its end may still read: what it has asked gets two seconds
+            # each. For a client that is gone they are the last.
+            if not self.stopping and not self._client_gone:
                 self._deadline = None
+            if self._limit:
+                sys.setrecursionlimit(self._limit)
+                self._limit = 0
             # What the method has changed is put back.
             if getitimer(ITIMER_REAL)[1] != TICK:
                 setitimer(ITIMER_REAL, TICK, TICK)
@@ -131,9 +141,8 @@ class Lifecycle:
         """Interrupt the running method at the next tick."""
         self.cancelled = True
 
-    def forget_cancel(self) -> None:
-        """Start afresh for the next request."""
-        self.cancelled = False
+    def begin(self) -> None:
+        """Start afresh for the next method."""
         self._held = 0
         self._next_interrupt = 0.0
 
@@ -142,11 +151,14 @@ class Lifecycle:
         return Hold(self)
 
     def hold(self) -> None:
-        """Put interruptions off."""
-        self._held += 1
+        """Put interruptions off; in a thread of a method's there are none."""
+        if get_ident() == self.main_thread:
+            self._held += 1
 
     def let_go(self) -> None:
         """Let interruptions through again, one that has waited first."""
+        if get_ident() != self.main_thread:
+            return
         self._held -= 1
         if self.cancelled and self._held == 0:
             self._next_interrupt = monotonic() + AGAIN
@@ -181,19 +193,25 @@ class Lifecycle:
         now = monotonic()
         if self._deadline is not None and now >= self._deadline:
             self._give_up()
-        if self._watching:
+        if self._looking:
             # A look at a large message takes longer than a tick. It is neither begun again
             # inside itself, or what came later would be read sooner, nor broken off.
             return
         if not self.stopping:
-            self._watching = True
+            self._looking = True
+            limit = self._limit or sys.getrecursionlimit()
             try:
-                ended = self.watch()
+                # The method may be deep in a recursion, which is nothing to those that ask
+                # for something meanwhile.
+                sys.setrecursionlimit(limit + _depth(frame))
+                self._look(now)
             finally:
-                self._watching = False
-            self.input_ended |= ended
-            if self._deadline is None and (ended or self.output_closed()):
-                self._deadline = now + GRACE
+                self._looking = False
+                self._limit = 0
+                try:
+                    sys.setrecursionlimit(limit)
+                except RecursionError:  # too deep for that just now
+                    self._limit = limit
         if self.cancelled and not self._held and now >= self._next_interrupt:
             self._next_interrupt = now + AGAIN
             while frame is not None:
@@ -201,9 +219,15 @@ class Lifecycle:
                     raise Cancelled
                 frame = frame.f_back
 
+    def _look(self, now: float) -> None:
+        self.input_ended |= self.watch()
+        self._client_gone |= self.output_closed()
+        if self._deadline is None and (self.input_ended or self._client_gone):
+            self._deadline = now + GRACE
+
     def _give_up(self) -> None:
         code = 0
-        if not self.stopping and self.output_closed():
+        if self._client_gone and not self.stopping:
             self._log.error(OUTPUT_CLOSED)
             code = 1
         elif not self.stopping:
@@ -236,6 +260,14 @@ class Hold:
 
     def __exit__(self, *_: object) -> None:
         self._lifecycle.let_go()
+
+
+def _depth(frame: FrameType | None) -> int:
+    depth = 0
+    while frame is not None:
+        depth += 1
+        frame = frame.f_back
+    return depth
 
 
 def _ignore(_number: int, _frame: object) -> None:

@@ -57,4 +57,6 @@ class RpcFace:
         token = meta.get("progressToken") if isinstance(meta, dict) else None
         if type(token) not in (str, int, float):
             return None
-        return lambda value: self._daemon.notify("$/progress", {"token": token, "value": value})
+        return lambda value: self._daemon.notify(
+            request, "$/progress", {"token": token, "value": value}
+        )

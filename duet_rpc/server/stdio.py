@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import RLock, _count, get_ident
 from stat import S_ISFIFO, S_ISSOCK
 from time import monotonic
 
@@ -52,6 +53,7 @@ class Stdio:
         self._asleep = False  # in a read that waits
         self._woken = False
         self._polls: Polls | None = None
+        self._turn = RLock()
         # A reply that does not fit must not hold the process where neither a signal nor
         # the end of input is seen. Only a pipe or a socket can be full for long, and
         # only they are safe to switch: a terminal is shared with the shell.
@@ -133,17 +135,43 @@ class Stdio:
     def write(self, data: bytes) -> None:
         """Write all of it."""
         rest: bytes | memoryview = data
-        while True:
-            try:
-                written = os.write(self._writing, rest)
-            except BlockingIOError:
-                room = self.prepare().room
+        crowded = _count()  # threads: where there are none, a lock is a twentieth of a round trip
+        if crowded:
+            self.take_turn()
+        try:
+            while True:
+                try:
+                    written = os.write(self._writing, rest)
+                except BlockingIOError:
+                    self._wait_for_room()
+                    continue
+                if written == len(rest):
+                    return
+                rest = memoryview(rest)[written:]
+        finally:
+            if crowded:
+                self.end_turn()
+
+    def take_turn(self) -> None:
+        """Wait until nobody else writes: threads of a method report progress, too."""
+        if not self._turn.acquire(blocking=False):
+            if get_ident() == self._lifecycle.main_thread:
                 with self._lifecycle:
-                    room.poll()
-                continue
-            if written == len(rest):
-                return
-            rest = memoryview(rest)[written:]
+                    self._turn.acquire()
+            else:
+                self._turn.acquire()
+
+    def end_turn(self) -> None:
+        """Let the next one write."""
+        self._turn.release()
+
+    def _wait_for_room(self) -> None:
+        polls = self.prepare()
+        if get_ident() == self._lifecycle.main_thread:
+            with self._lifecycle:
+                polls.room.poll()
+        else:  # no signal comes here, and whoever waits for the turn sees to all else
+            polls.other_room.poll()
 
     def release(self) -> None:
         """Give the descriptor back as it came."""
@@ -152,7 +180,11 @@ class Stdio:
 
 
 class Polls:
-    """The questions that are asked about the descriptors, a poll for each."""
+    """The questions that are asked about the descriptors, a poll for each.
+
+    Python refuses to ask one again before it is answered, and a tick may come in the middle
+    of any. So a tick asks others (the last three) than the code that it comes upon.
+    """
 
     def __init__(self, reading: int, writing: int, wakeup: int) -> None:
         import select
@@ -168,7 +200,8 @@ class Polls:
             return made
 
         self.input = ask(select.POLLIN, reading, wakeup)
+        self.room = ask(select.POLLOUT, writing)
+        self.other_room = ask(select.POLLOUT, writing)
         self.now = ask(select.POLLIN, reading)
         self.hangup = ask(peer_gone, reading)
-        self.room = ask(select.POLLOUT, writing)
         self.lost = ask(0, writing)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from duet_rpc.protocol.messages import Batch, Failure, Request, Response
 
 _came = False  # one of them, so that it is worth being quick with the next
+_sought = False
 _decode: Callable[[bytes | bytearray], object] | None = None  # what is quicker
 
 
@@ -35,6 +36,15 @@ def parse_large(body: bytes | bytearray, batch: bool) -> Request | Response | Fa
             gc.enable()
 
 
+def room_for(size: int) -> int:
+    """Return how much memory it takes to parse a body of this size, itself included.
+
+    It is there as bytes, as text and as a value. msgspec writes the text where there is room
+    for half as much again.
+    """
+    return size * 3 if _decode is None else size * 7 // 2
+
+
 def accelerate() -> None:
     """Load what is quicker, once there was a large body.
 
@@ -42,12 +52,13 @@ def accelerate() -> None:
     which nothing else is done: a body may be parsed in the middle of other code, which may
     be importing the same.
     """
-    global _decode
-    if _came and _decode is None:
+    global _sought, _decode
+    if _came and not _sought:
+        _sought = True
         _decode = _find_accelerator()
 
 
-def _find_accelerator() -> Callable[[bytes | bytearray], object]:
+def _find_accelerator() -> Callable[[bytes | bytearray], object] | None:
     # It holds the limit on digits where the interpreter does.
     if Scanner.parse_int is int:
         try:
@@ -56,7 +67,7 @@ def _find_accelerator() -> Callable[[bytes | bytearray], object]:
             pass
         else:
             return lambda body: _try(msgspec.json.decode, body)
-    return lambda _body: None
+    return None
 
 
 def _try(decode: Callable[[bytes | bytearray], object], body: bytes | bytearray) -> object:

@@ -279,10 +279,11 @@ class Daemon:
         return True
 
     def _make_room(self, size: int) -> None:
+        from duet_rpc.protocol.large import room_for
         from duet_rpc.server.memory import make_room
 
         self._arriving += size  # whether or not all of it will come
-        make_room(size)
+        make_room(room_for(size))
 
     def _rest_after_large(self) -> None:
         if self._arriving > LARGE:

@@ -43,7 +43,7 @@ _large_pages = True  # as far as is known, they come quickly
 
 
 def make_room(size: int) -> None:
-    """Get ready for a message of so many bytes, where the C library can."""
+    """Get so many bytes ready for a message, where the C library can."""
     global _libc
     if _libc is not None:
         return
@@ -52,10 +52,10 @@ def make_room(size: int) -> None:
         return
     _libc.mallopt(MMAP_THRESHOLD, AT_WORK)
     _libc.mallopt(TRIM_THRESHOLD, 2 * AT_WORK)
-    room = min(3 * size, AT_WORK - PAGE)
-    block = _libc.malloc(room)
+    size = min(size, AT_WORK - PAGE)
+    block = _libc.malloc(size)
     if block:
-        _get_pages(_libc, block, block + room)
+        _get_pages(_libc, block, block + size)
         _libc.free(block)
 
 

@@ -13,7 +13,7 @@ import subprocess
 from selectors import EVENT_READ
 from time import monotonic
 
-from duet_rpc.gateway.loop import Alarm, Outlet
+from duet_rpc.gateway.loop import Inlet, Outlet
 from duet_rpc.protocol import limits
 from duet_rpc.protocol.envelope import Envelope, EnvelopeReader
 from duet_rpc.protocol.messages import Failure
@@ -94,7 +94,6 @@ class Child:
         self._listener = listener
         self._loop = loop
         self._watchdog = watchdog
-        self._read_timeout = read_timeout
         self._pipes = process.stdin, process.stdout, process.stderr
         self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in self._pipes)
         for descriptor in (self._stdin, self._stdout, self._stderr):
@@ -103,8 +102,10 @@ class Child:
         self.outlet.on_broken = lambda _error: listener.lose_pipe("stdin")
         self.outlet.on_room = self._made_room
         self._reader = EnvelopeReader(framing, from_server=True)
-        self._frame = Alarm(loop, self._drop_frame)  # of a frame that is arriving
-        self._reading = self._behind = self._closed = False
+        self._inlet = Inlet(
+            loop, self._stdout, self._reader, self._read_stdout, read_timeout, self._drop_frame
+        )
+        self._behind = self._closed = False
         self._stdout_open = self._stderr_open = True
         self._answers = 0  # bytes of answers that it has not yet read, at most
         self._line = b""  # of stderr, not yet whole
@@ -138,27 +139,12 @@ class Child:
 
     def update_reading(self) -> None:
         """Read its stdout while somebody has room for what it says."""
-        wanted = (
+        self._inlet.watch(
             self._stdout_open
             and not self._behind
             and not self._client.client_full
             and self._answers <= limits.QUEUE_MAX
         )
-        if wanted == self._reading:
-            return
-        self._reading = wanted
-        if wanted:
-            self._loop.watch(self._stdout, EVENT_READ, self._read_stdout)
-        else:
-            self._loop.ignore(self._stdout)
-        self._time_frame()
-
-    def _time_frame(self) -> None:
-        """Limit the time that a frame takes to arrive, but not the time that we take."""
-        if not self._reading or not self._reader.partial:
-            self._frame.clear()
-        elif self._frame.when is None:
-            self._frame.set(monotonic() + self._read_timeout)
 
     def _read_stdout(self) -> None:
         try:
@@ -187,7 +173,7 @@ class Child:
             if behind and not client.client_full:
                 self._loop.soon(self._take_turn)
             self.update_reading()
-        self._time_frame()
+        self._inlet.time_frame()
 
     def catch_up(self) -> None:
         """Go on where the client had no room."""
@@ -214,7 +200,7 @@ class Child:
                 listener.take(message)
             more = reader.more
         if left < TURN:
-            self._frame.clear()  # what is arriving now began later
+            self._inlet.end_frame()
         return not more
 
     def _drop_frame(self) -> None:
@@ -268,16 +254,15 @@ class Child:
     def close(self) -> None:
         """Hand on what it said last, and leave nothing of its pipes."""
         self._drain()
-        for descriptor in (self._stdout, self._stderr):
-            self._loop.ignore(descriptor)
+        self._stdout_open = False
+        self._inlet.watch(False)
+        self._loop.ignore(self._stderr)
         self.outlet.drop()
         self._closed = True
-        self._stdout_open = self._reading = False
         for pipe in self._pipes:
             pipe.close()
         if self._timer is not None:
             self._timer.cancel()
-        self._frame.clear()
 
     def _drain(self) -> None:
         for _ in range(PIECES_LEFT):

@@ -7,11 +7,9 @@ backends are not read any more, and a good deal later the client itself.
 from __future__ import annotations
 
 import os
-from selectors import EVENT_READ
 from stat import S_ISFIFO, S_ISSOCK
-from time import monotonic
 
-from duet_rpc.gateway.loop import Alarm, Loop, Outlet
+from duet_rpc.gateway.loop import Inlet, Loop, Outlet
 from duet_rpc.protocol.envelope import EnvelopeReader
 from duet_rpc.protocol.limits import CLIENT_QUEUE_MAX
 from duet_rpc.protocol.messages import Failure, encode_failure
@@ -63,8 +61,9 @@ class Front:
         self._read_timeout = read_timeout
         self._listener = listener
         self._reader = EnvelopeReader(framing)
-        self._frame = Alarm(loop, self._drop_frame)  # of a frame that is arriving
-        self._reading = False
+        self._inlet = Inlet(
+            loop, self._input, self._reader, self._read, read_timeout, self._drop_frame
+        )
         self._open = True
         self._deaf = False
         self.full = False  # of what the client does not read
@@ -87,22 +86,7 @@ class Front:
 
     def update_reading(self) -> None:
         """Read, unless there is a reason not to."""
-        wanted = self._open and self.outlet.size < DEAF_MAX
-        if wanted == self._reading:
-            return
-        self._reading = wanted
-        if wanted:
-            self._loop.watch(self._input, EVENT_READ, self._read)
-        else:
-            self._loop.ignore(self._input)
-        self._time_frame()
-
-    def _time_frame(self) -> None:
-        """Limit the time that a frame takes to arrive, but not the time that we take."""
-        if not self._reading or not self._reader.partial:
-            self._frame.clear()
-        elif self._frame.when is None:
-            self._frame.set(monotonic() + self._read_timeout)
+        self._inlet.watch(self._open and self.outlet.size < DEAF_MAX)
 
     def stop_reading(self, deaf: bool = False) -> None:
         """Read no more; deaf: nor serve what was read."""
@@ -143,8 +127,8 @@ class Front:
             if not self._reader.more:
                 break
         if moved:
-            self._frame.clear()  # what is arriving now began later
-        self._time_frame()
+            self._inlet.end_frame()
+        self._inlet.time_frame()
 
     def _drop_frame(self) -> None:
         self._reader.expire()
@@ -170,5 +154,4 @@ class Front:
         if self.full and self.outlet.size < CLIENT_QUEUE_MAX // 2:
             self.full = False
             self._listener.change_flow(False)
-        if not self._reading:
-            self.update_reading()
+        self.update_reading()

@@ -1,8 +1,8 @@
 """Measure dist/duet-rpc.pyz beside its peers: `make bench`, or `make bench ROUNDS=5`.
 
 Every program takes its turn in every round, in another order each time, so that a busy
-machine is unfair to none. Results go to the terminal, to build/bench/results.json and
-into the picture of the README.
+machine is unfair to none. Results go to the terminal, to build/bench/results.json, and
+those of a whole run to the picture of the README and the page beside it.
 
 To add a program or a kind of work, add a line to the tables in `programs`, `sessions` and
 `rows`.
@@ -19,7 +19,7 @@ from bench.emacs import from_emacs
 from bench.install import BUILD, TOP, install
 from bench.picture import draw
 from bench.programs import ALONE, DUET, RASS, Program, duet, programs
-from bench.report import as_json, print_emacs, print_rows, print_table
+from bench.report import as_json, as_page, emacs_line, print_rows, print_table
 from bench.requests import request
 from bench.rows import Samples
 from bench.scaling import tables
@@ -58,22 +58,24 @@ def main() -> None:
     of_gateway, beside = gateway.measure(chosen.rounds)
     samples.update(of_gateway)
     tell("")
-    print_rows(samples, [*(program.name for program in those), RASS, ALONE])
-    picture = BUILD / "results.svg"
-    if chosen.rounds >= ROUNDS:  # a quick run is no ground to change what the README shows
-        picture = TOP / "bench" / "results.svg"
-    draw(samples, picture)
+    names = [*(program.name for program in those), RASS, ALONE]
+    print_rows(samples, names)
     grows = beside + ([] if chosen.rows else tables(max(3, chosen.rounds // 4), chosen.full))
     for table in grows:
         print_table(table)
     emacs = [] if chosen.rows else from_emacs()
     for found in emacs:
-        print_emacs(found)
+        print(f"\n{emacs_line(found)}")
+    # A quick run is no ground to change what the README shows.
+    folder = BUILD if chosen.rows or chosen.rounds < ROUNDS else TOP / "bench"
+    draw(samples, folder / "results.svg")
+    (folder / "results.md").write_text(as_page(samples, names, grows, emacs, chosen.rounds))
     results = as_json(samples, grows, emacs, chosen.rounds)
     if not chosen.rows:
         results["wires"] = wires(max(5, chosen.rounds // 2))
     (BUILD / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    print(f"\nwritten: build/bench/results.json and {picture.relative_to(TOP)}")
+    shown = folder.relative_to(TOP)
+    print(f"\nwritten: build/bench/results.json, {shown}/results.svg and {shown}/results.md")
 
 
 def take_turns(those: list[Program], session: str, number: int, samples: Samples) -> None:

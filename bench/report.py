@@ -1,4 +1,4 @@
-"""What was measured, for a terminal and for a program."""
+"""What was measured, for a terminal, for a page and for a program."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import platform
 import sys
 from dataclasses import asdict
 
+from bench.programs import DUET
 from bench.rows import ROWS, Samples, judge
 from bench.samples import number, ratio, spread
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from bench.rows import Row, Verdict
-    from bench.scaling import Table
+from bench.scaling import Table
 
 
 def print_rows(samples: Samples, names: list[str]) -> None:
@@ -31,18 +28,31 @@ def print_rows(samples: Samples, names: list[str]) -> None:
                 if ours and name != row.ours and any(measured[name]):
                     line += f" {row.ours} takes {ratio(ours, measured[name])} of it"
                 print(line.rstrip())
-    print("\nGoals")
+    print_table(goals(samples))
+
+
+def goals(samples: Samples) -> Table:
+    """Hold each row against its goal."""
+    lines = []
     for row in ROWS:
         verdict = judge(row, samples)
         if verdict is not None:
-            print(f"  {'met' if verdict.met else 'NOT MET':8} {goal_line(row, verdict)}")
+            unit = f"x {verdict.against}" if verdict.against else row.unit
+            goal = f"{number(row.most)}{' x' if verdict.against else ''}"
+            met = "met" if verdict.met else "NOT MET"
+            lines.append([row.title, f"{verdict.value} {unit}", goal, met])
+    return Table("Goals", ["work", "measured", "goal", ""], lines)
 
 
-def goal_line(row: Row, verdict: Verdict) -> str:
-    """Say a goal and what came of it."""
-    if verdict.against:
-        return f"{row.title}: {verdict.value} x {verdict.against}; goal {row.most} x"
-    return f"{row.title}: {verdict.value} {row.unit}; goal {number(row.most)}"
+def medians(samples: Samples, names: list[str]) -> Table:
+    """Put all programs beside each other."""
+    lines = []
+    for row in ROWS:
+        title, measured = f"{row.title}, {row.unit}", samples.get(row.key, {})
+        if measured.get(DUET) and row.ours == DUET:
+            values = (measured.get(name) for name in names)
+            lines.append([title, *(number(spread(each).median) if each else "" for each in values)])
+    return Table("Medians", ["", *names], lines)
 
 
 def print_table(table: Table) -> None:
@@ -54,13 +64,40 @@ def print_table(table: Table) -> None:
         print("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths)))
 
 
-def print_emacs(found: dict[str, float | str]) -> None:
-    """Print what the calls from one Emacs took."""
-    print(
-        f"\n{found['calls']} calls from Emacs {found['emacs']}: {found['ours']:.0f} ms; "
+def emacs_line(found: dict[str, float | str]) -> str:
+    """Say what the calls from one Emacs took."""
+    return (
+        f"{found['calls']} calls from Emacs {found['emacs']}: {found['ours']:.0f} ms; "
         f"jsonrpc.el to the lean loop: {found['lean']:.0f} ms; ratio {found['ratio']:.2f} "
         f"({found['low']:.2f} to {found['high']:.2f})"
     )
+
+
+def as_page(
+    samples: Samples,
+    names: list[str],
+    tables: list[Table],
+    emacs: list[dict[str, float | str]],
+    rounds: int,
+) -> str:
+    """Write it as a page for people."""
+    parts = [
+        "# What `make bench` measured",
+        f"{rounds} rounds with Python {sys.version.split()[0]} on {platform.machine()}, all "
+        "programs in turn. Milliseconds depend on the machine. A ratio is taken in each round; "
+        "here is the median of them, and between what nine rounds of ten lie.",
+        as_markdown(goals(samples)),
+        as_markdown(medians(samples, names)),
+        *(as_markdown(table) for table in tables),
+        *(emacs_line(found) for found in emacs),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_markdown(table: Table) -> str:
+    """Write a table as GitHub shows it."""
+    lines = [table.heads, ["---"] * len(table.heads), *table.lines]
+    return "\n".join([f"## {table.title}\n", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def as_json(

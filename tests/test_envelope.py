@@ -119,6 +119,9 @@ def test_it_never_raises(body: bytes) -> None:
         b'{"jsonrpc":"2.0","id":-0,"method":"m"}', b'{"jsonrpc":"2.0","id":1e400,"method":"m"}',
         b'{"jsonrpc":"2.0",\x0c"id":1,"method":"m","params":{}}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":\x0b{}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{}}\x0c', b'{"id":1,"result":1}\x0b',
+        b'{"id":1,"method":"m","result":1}',
+        b'{"jsonrpc":"2.0","method":"m","a\nb":1}', b'{"result":1,"a\tb":1}',
         b"\xff", b'{"a":' + b"[" * 100_000, b"\xef\xbb\xbf{}",
         b'{"jsonrpc":"2.0","method":"m"}x', b'{"jsonrpc":"2.0","method":"m"} \r\n',
     ],
@@ -136,7 +139,9 @@ def test_what_is_inside_keeps_its_text() -> None:
         envelope = open_envelope(text.encode())
         assert isinstance(envelope, Envelope)
         assert envelope.params == inside
-    assert encode_request("m", inside, 7).endswith(f'"params":{inside}}}')
+    params = f'"method":"m","params":{inside}}}'
+    assert encode_request("m", inside, 7) == f'{{"jsonrpc":"2.0","id":7,{params}'
+    assert encode_request("m", inside) == f'{{"jsonrpc":"2.0",{params}'
     assert encode_result('"x"', inside) == f'{{"jsonrpc":"2.0","id":"x","result":{inside}}}'
 
 
@@ -145,12 +150,16 @@ def test_members_are_replaced_taken_out_and_split() -> None:
     assert replace(text, ("a", "b"), '"x"') == '{ "a" : {"b":"x", "c":[1.0 , 2]},"d":"\\u0061"}'
     assert member(text, "nothing") is None
     assert list(split_array(member(member(text, "a") or "", "c") or "")) == ["1.0", "2"]
+    assert list(split_array("[1,[2,3],4]")) == ["1", "[2,3]", "4"]
     assert list(split_array("[ ]")) == []
     assert without(text, "a") == '{"d":"\\u0061"}'
     assert without('{"a":1.0,"b":2, "c":3}', "b") == '{"a":1.0,"c":3}'
     assert id_in(text, "d") == '"a"'
+    assert id_in('{"id":1.0}', "id") == "1.0"
+    assert id_in("{}", "id") is None
     assert json.loads(one_line('{"a":\r\n"\\n"}')) == {"a": "\n"}
-    assert "\n" not in one_line("[\n1\n]")
+    for text in ("[\n1\n]", "[\r1\r]", "[\n1\r]"):
+        assert one_line(text) == "[ 1 ]"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +168,8 @@ def test_members_are_replaced_taken_out_and_split() -> None:
         ('{"result":1}', None),
         ('{"result":1,"error":null}', None),
         ('{"error":{"code":1,"message":"m"}}', '{"code":1,"message":"m"}'),
+        ('{"error":{"code" : 1, "message":"m","data" : 1.0}}',
+         '{"code" : 1, "message":"m","data" : 1.0}'),
         ('{"error":{"message":"m","x":1,"data":1.0,"code":1}}',
          '{"code":1,"message":"m","data":1.0}'),
         ('{"error":"text"}', ""), ('{"error":{"code":1.5,"message":"m"}}', ""),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from duet_rpc.protocol import large, messages
 from duet_rpc.protocol.broken import read_id
 from duet_rpc.protocol.messages import (
+    Batch,
     Failure,
     Request,
     Response,
@@ -381,7 +382,8 @@ def test_msgspec_is_what_reads_a_large_body() -> None:
 
 def test_what_is_quicker_is_used_and_has_not_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     body = envelope("7", '"method":"m"')
-    monkeypatch.setattr(large, "_decode", lambda _: {"jsonrpc": "2.0", "id": 8, "method": "q"})
+    made = {"jsonrpc": "2.0", "id": 8, "method": "q"}
+    monkeypatch.setattr(large, "_decode", {body: made}.get)
     quick = large.parse_large(body, False)
     assert isinstance(quick, Request)
     assert (quick.method, quick.id) == ("q", "8")
@@ -399,6 +401,12 @@ def test_without_msgspec_a_large_body_is_read_all_the_same(
     message = parse(envelope("7", '"method":"m","params":["' + "x" * messages.LARGE + '"]'))
     assert isinstance(message, Request)
     assert (message.method, message.id) == ("m", "7")
+
+
+def test_a_large_array_is_a_batch_where_batches_are_allowed() -> None:
+    body = b"[" + envelope("7", '"method":"m"') + b" " * messages.LARGE + b"]"
+    assert isinstance(parse(body, batch=True), Batch)
+    assert isinstance(parse(body), Failure)
 
 
 @pytest.mark.parametrize("tail", ["\xff", "\xed\xa0\x80", "\xc0\x80"])

@@ -256,6 +256,13 @@ def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all() -> None
     assert decoder.next() == VERSION.encode()
 
 
+def test_what_comes_behind_an_oversized_payload_in_one_piece_is_served() -> None:
+    decoder = LengthPrefixedDecoder()
+    decoder.feed(prefixed(b"x" * (BODY_MAX + 1)) + prefixed(VERSION))
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() == VERSION.encode()
+
+
 def test_an_oversized_payload_has_ended_when_its_newline_has_come() -> None:
     decoder = LengthPrefixedDecoder()
     data = prefixed(b"x" * (BODY_MAX + 1))

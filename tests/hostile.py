@@ -278,6 +278,7 @@ ROWS = [
     Row("charset", typed("application/vscode-jsonrpc; charset=utf-8"), [Answer(7)]),
     Row("old charset", typed("application/vscode-jsonrpc;charset=utf8"), [Answer(7)]),
     Row("loud charset", typed('application/vscode-jsonrpc; a=b ;CHARSET="UTF-8"; c'), [Answer(7)]),
+    Row("quoted", typed('application/vscode-jsonrpc; a="x; charset=latin-1"'), [Answer(7)]),
     Row("spaces", typed('application/vscode-jsonrpc ; charset = "utf-8" ; a = b'), [Answer(7)]),
     Row("space round JSON", frame(f" \t\r\n{VERSION}\n"), [Answer(7)]),
     Row(

@@ -18,6 +18,7 @@ from duet_rpc.protocol.framing import FRAMINGS, guess_framing
 from duet_rpc.protocol.length_prefixed import LengthPrefixedDecoder
 from duet_rpc.protocol.limits import BODY_MAX, PEEK
 from duet_rpc.protocol.lines import LinesDecoder
+from duet_rpc.protocol.messages import fail
 from tests.hostile import (
     GOOD,
     OVERSIZE,
@@ -254,6 +255,26 @@ def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all() -> None
     assert decoder.next() is None
     decoder.expire()
     assert decoder.next() == VERSION.encode()
+
+
+def test_what_swallowed_the_next_frame_inside_one_that_never_ended_has_its_id_told() -> None:
+    decoder = LengthPrefixedDecoder()
+    too_long = (len(VERSION) + 20).to_bytes(4, "big") + VERSION.encode() + b"\n"
+    decoder.feed(b"\x00\x00\x0f\xff" + too_long + prefixed(GOOD_BODY))
+    assert decoder.next() is None
+    decoder.expire()
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fail(fault).id == "7"
+    assert decoder.next() == GOOD_BODY
+
+
+def test_half_of_the_end_of_the_longest_line_is_not_a_part_of_it() -> None:
+    decoder = LinesDecoder()
+    decoder.feed(b" " * (BODY_MAX - 43) + VERSION.encode() + b"\r")
+    assert decoder.next() is None
+    decoder.feed(b"\n")
+    assert decoder.next() == b" " * (BODY_MAX - 43) + VERSION.encode()
 
 
 def test_what_comes_behind_an_oversized_payload_in_one_piece_is_served() -> None:

@@ -6,7 +6,7 @@ So room for all three is made when the first of it has come, in the heap of the 
 the system is asked for the pages all at once: an eighth off the first message of 9 MB, a
 third off those that come right behind it.
 
-Pages of 2 MB do more: another third off the first. But where memory is scarce or lent the
+Pages of 2 MB do more: another quarter off the first. But where memory is scarce or lent the
 system may take long to find one, longer than for 512 small ones. So they are asked for one by
 one, and the first that is slow to come was the last.
 
@@ -15,13 +15,14 @@ An idle daemon has no use for any of it. It is given back.
 
 from __future__ import annotations
 
+import os
 from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ctypes
 
-PAGE = 4096
+PAGE = os.sysconf("SC_PAGE_SIZE")
 LARGE_PAGE = 2 * 1024 * 1024
 SLOW = 0.001
 """Seconds for a large page that are too many; two tenths of that are usual."""

@@ -5,6 +5,7 @@ loguru does the rest (see `sinks`): colour, files and their rotation, and what t
 methods log through it. Importing it takes longer than the whole start of the daemon, so
 lines wait in a list until there is nothing to answer (`settle`); and where none of this is
 wanted, or the process ends before that, they are written as they are, without it: 10 MB less.
+A method that uses loguru itself brings it in (`offer`); one that does not is there sooner.
 
 Nothing here may stop the daemon. A line that can't be written is dropped and counted.
 A signal handler may log: a line that comes while another is being written waits its turn.
@@ -13,6 +14,7 @@ A signal handler may log: a line that comes while another is being written waits
 from __future__ import annotations
 
 import os
+import sys
 from time import localtime, monotonic, strftime, time
 
 from duet_rpc.protocol.limits import LOG_FILE_MAX, LOG_GRACE, LOG_VALUE_MAX
@@ -113,7 +115,7 @@ class Log:
 
     def settle(self) -> None:
         """Write the lines that wait."""
-        if self.waiting:
+        if self.waiting and not self._busy:
             self._drain(self._writer())
 
     def _writer(self) -> Callable[[Line], None]:
@@ -124,12 +126,30 @@ class Log:
                 self.share()
         return self._write or self._write_plain
 
+    def offer(self) -> None:
+        """Use loguru as soon as code that is not ours imports it, to log through it too."""
+        if "loguru" in sys.modules:
+            self.share()
+        else:
+            from duet_rpc.sinks import Watch
+
+            sys.meta_path.insert(0, Watch(self))
+
     def share(self) -> None:
-        """Use loguru from now on: code that is not ours may log through it too."""
-        if self._shared:
-            return
-        # First, for a tick that comes in the middle of the import may log.
-        self._shared = True
+        """Use loguru from now on."""
+        if self.claim():
+            self.use_loguru()
+
+    def claim(self) -> bool:
+        """Return True to the first who asks to set loguru up.
+
+        Before it is imported: a tick that comes in the middle of that may log.
+        """
+        first, self._shared = not self._shared, True
+        return first
+
+    def use_loguru(self) -> None:
+        """Set it up; whoever has claimed that calls this."""
         try:
             from duet_rpc.sinks import use_loguru
 
@@ -162,8 +182,6 @@ class Log:
         if method is not None:
             rest = f"method={quote(method)} {rest}"
         self.waiting.append(Line(severity, rest))
-        if self._busy:
-            return
         if self._write is not None or len(self.waiting) > WAITING_MAX:
             self.settle()
 

@@ -7,6 +7,7 @@ import than the whole start of the daemon, so `log` imports this only where it i
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from stat import S_ISLNK, S_ISREG
 
 from duet_rpc.log import APPEND
@@ -15,9 +16,11 @@ from duet_rpc.protocol.limits import LOG_FILE_MAX, LOG_FILES_KEPT
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
     from typing import Any
 
-    from duet_rpc.log import Line
+    from duet_rpc.log import Line, Log
 
 LINKS_MAX = 40
 
@@ -89,6 +92,33 @@ def remove_old(path: str, files: list[str]) -> None:
     ours = sorted(file for file in files if re.fullmatch(form, file))
     for file in ours[:-LOG_FILES_KEPT]:
         os.remove(file)
+
+
+class Watch:
+    """Has the log use loguru right after somebody else has imported it."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Find loguru as everybody does, unless the log itself imports it."""
+        if name != "loguru" or not self._log.claim():
+            return None
+        spec = find_spec(name)
+        loader: Any = spec and spec.loader
+        step = "exec_module" if hasattr(loader, "exec_module") else "load_module"  # 3.9, in a zip
+        run: Any = getattr(loader, step, None)
+
+        def load(what: ModuleType | str) -> object:
+            loaded = run(what)
+            if getattr(what, "__name__", what) == name:  # some loaders load more than one
+                self._log.use_loguru()
+                self._log.settle()  # in order: what waits came before what they will say
+            return loaded
+
+        if run is not None:
+            setattr(loader, step, load)
+        return spec
 
 
 def use_loguru(

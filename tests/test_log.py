@@ -80,7 +80,7 @@ class Interrupted:
             os.kill(os.getpid(), signal.SIGALRM)
 
 sys.meta_path.insert(0, Interrupted())
-log.share()
+exec(sys.argv[2])
 log.info("the last")
 log.share()
 log.close()
@@ -88,10 +88,13 @@ print(len(os.listdir("/dev/fd")))
 """
 
 
-def test_lines_that_come_while_loguru_is_being_imported_are_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["log.share()", "log.offer(); import loguru"])
+def test_lines_that_come_while_loguru_is_being_imported_are_written(
+    tmp_path: Path, how: str
+) -> None:
     path = tmp_path / "duet.log"
     done = subprocess.run(
-        [sys.executable, "-c", IN_THE_MIDDLE, str(path)],
+        [sys.executable, "-c", IN_THE_MIDDLE, str(path), how],
         capture_output=True, text=True, cwd=TOP, timeout=20, check=False,
     )  # fmt: skip
     assert done.stderr == ""
@@ -442,11 +445,19 @@ def test_a_disabled_level_never_loads_loguru() -> None:
         assert client.finish()[2] == ""
 
 
-def test_a_method_that_uses_loguru_itself_logs_to_the_same_place() -> None:
+@pytest.mark.parametrize(
+    "how",
+    [
+        "log.share(); log.info('ours')",
+        "log.offer(); log.info('ours')",
+        "log.info('ours'); log.settle(); log.offer()",
+        "import loguru; log.offer(); log.info('ours')",
+    ],
+)
+def test_a_method_that_uses_loguru_itself_logs_to_the_same_place(how: str) -> None:
     # The sinks are shared; lines that are not ours keep their own message.
     script = (
-        "from duet_rpc.log import Log\n"
-        "log = Log('info'); log.share(); log.info('ours')\n"
+        f"from duet_rpc.log import Log\nlog = Log('info'); {how}\n"
         "from loguru import logger\n"
         "logger.info('theirs {}', '{x} <red>')\n"
         "log.close()\n"
@@ -457,6 +468,37 @@ def test_a_method_that_uses_loguru_itself_logs_to_the_same_place() -> None:
     lines = done.stderr.decode().splitlines()
     assert [line.split(" ", 2)[2].strip() for line in lines] == ["ours", "theirs {x} <red>"]
     assert all(LINE.fullmatch(line) for line in lines)
+
+
+@pytest.mark.parametrize("file", [False, True], ids=["stderr", "file"])
+def test_a_method_that_uses_loguru_late_logs_to_the_same_place(tmp_path: Path, file: bool) -> None:
+    path, log = tmp_path / "late.py", tmp_path / "duet.log"
+    path.write_text(
+        "from duet_rpc import method\n@method\ndef f() -> int:\n"
+        "    from loguru import logger\n    logger.info('theirs')\n    return 1\n"
+    )
+    env = {"DUET_RPC_LOG": str(log) if file else ""}
+    with daemon([*SOURCE, "rpc", "--methods", str(path)], env) as client:
+        assert client.call("f") == 1
+        assert client.call("f") == 1
+        _, _, err = client.finish()
+    lines = (log.read_text() if file else err).splitlines()
+    assert all(LINE.fullmatch(line) for line in lines)
+    said = [line.split(maxsplit=2)[2] for line in lines]
+    assert said[0].startswith("duet-rpc")
+    assert said[1:] == ["theirs", "theirs", "stdin closed, shutting down gracefully"]
+    assert not file or not err
+
+
+def test_a_method_that_does_not_use_loguru_does_without() -> None:
+    with daemon([*SOURCE, "rpc", "--methods", "system"]) as client:
+        assert client.call("system.ping") == "pong"
+        time.sleep(0.8)
+        try:
+            maps = Path(f"/proc/{client.process.pid}/maps").read_text()
+        except FileNotFoundError:
+            pytest.skip("no /proc here")
+        assert "_asyncio" not in maps
 
 
 @pytest.mark.parametrize("more", ["", "logger.add(sys.stderr, format='mine {message}')"])

@@ -31,9 +31,9 @@ def test_methods_know_no_wire() -> None:
     assert not {name for name in imports_of("methods") if "server" in name or "framing" in name}
 
 
-def loaded_at_the_first_reply() -> set[str]:
+def loaded_at_the_first_reply(method: str = "version", *flags: str) -> set[str]:
     code = (
-        "import sys, os; sys.argv = ['duet-rpc', 'rpc']\n"
+        "import sys, os; sys.argv[:1] = ['duet-rpc', 'rpc']\n"
         "from duet_rpc.server import stdio\n"
         "def look(self, data):\n"
         "    os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
@@ -41,8 +41,8 @@ def loaded_at_the_first_reply() -> set[str]:
         "from duet_rpc.cli import main; main()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        input=request(1),
+        [sys.executable, "-S", "-c", code, *flags],
+        input=request(1, method),
         capture_output=True,
         cwd=TOP,
         timeout=20,
@@ -59,6 +59,12 @@ def test_the_way_to_the_first_reply_loads_nothing_heavy() -> None:
              "subprocess"}  # fmt: skip
     assert not heavy & loaded
     assert not [name for name in loaded if name.startswith("duet_rpc.gateway")]
+
+
+def test_the_way_to_a_method_of_the_users_loads_what_that_needs_and_no_more() -> None:
+    loaded = loaded_at_the_first_reply("system.ping", "--methods", "system")
+    assert "duet_rpc.methods.schema" in loaded
+    assert not {"loguru", "dataclasses", "pathlib", "asyncio"} & loaded
 
 
 def test_the_bundle_of_the_pyz_holds_what_the_start_imports() -> None:

@@ -11,10 +11,8 @@ import importlib
 import importlib.util
 import os
 import sys
-import traceback
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Callable, TypedDict
 
@@ -98,6 +96,7 @@ class Loader:
 
     def _load_package(self, folder: str) -> None:
         from importlib.metadata import PathDistribution
+        from pathlib import Path
 
         try:
             points = [*PathDistribution(Path(folder)).entry_points]
@@ -238,9 +237,11 @@ def _what_is_wrong(place: str, error: BaseException) -> tuple[str, str]:
         where = f"{os.path.basename(error.filename)}:{error.lineno}"
         return where, f"{type(error).__name__}: {error.msg}"
     where = os.path.basename(place)
-    for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename == place:
-            where = f"{os.path.basename(place)}:{frame.lineno}"
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == place:
+            where = f"{os.path.basename(place)}:{trace.tb_lineno}"
+        trace = trace.tb_next
     if isinstance(error, OSError) and error.filename == place:
         return where, f"can't be read: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name == place:

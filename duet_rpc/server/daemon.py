@@ -197,7 +197,7 @@ class Daemon:
         with self._lifecycle:
             from duet_rpc.methods.loading import Loader
 
-            self.log.share()
+            self.log.offer()
             self._hear_strays()
             Loader(self.face.registry, sources, folder, self._report).load()
 

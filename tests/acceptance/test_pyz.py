@@ -72,6 +72,25 @@ def test_without_any_place_to_write_it_runs_from_memory(python: str, tmp_path: P
     assert not builds(tmp_path)
 
 
+@pytest.mark.parametrize("place", ["", "/proc"], ids=["from disk", "from memory"])
+def test_a_method_that_uses_loguru_logs_to_the_same_place(
+    python: str, tmp_path: Path, place: str
+) -> None:
+    path = tmp_path / "late.py"
+    path.write_text(
+        "from duet_rpc import method\n@method\ndef f() -> int:\n"
+        "    from loguru import logger\n    logger.info('theirs')\n    return 1\n"
+    )
+    env = home(tmp_path)
+    if place:
+        env.update(HOME=place, TMPDIR=place)
+    flags = ["--methods", str(path)]
+    code, replies, log = run(request(1, "f") * 2, [python, PYZ, "rpc", *flags], env)
+    assert (code, [reply["result"] for reply in replies]) == (0, [1, 1])
+    theirs = [line.split(maxsplit=1)[1] for line in log.splitlines() if "theirs" in line]
+    assert theirs == ["INFO  theirs"] * 2
+
+
 def test_shivs_own_variables_lead_to_shivs_own_ways(python: str, tmp_path: Path) -> None:
     # Too long a name for a socket, such as Python's own compiler makes to share its work.
     scratch = tmp_path / ("long" * 30)

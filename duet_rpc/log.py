@@ -65,6 +65,7 @@ class Log:
         self._patience = 0.0
         self._path: str | None = None
         self.waiting: list[Line] = []  # for loguru
+        self.unready = False  # methods may fail any time now, and loguru is not there yet
         self._write: Callable[[Line], None] | None = None
         self._shared = False
         self._busy = False
@@ -114,7 +115,10 @@ class Log:
         self._add(ERROR, "ERROR", message, method, id)
 
     def settle(self) -> None:
-        """Write the lines that wait."""
+        """Write the lines that wait, and get ready to write more at once."""
+        if self.unready:
+            self.unready = False
+            self._writer()
         if self.waiting and not self._busy:
             self._drain(self._writer())
 
@@ -134,6 +138,7 @@ class Log:
             from duet_rpc.sinks import Watch
 
             sys.meta_path.insert(0, Watch(self))
+            self.unready = True
 
     def share(self) -> None:
         """Use loguru from now on."""

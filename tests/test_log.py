@@ -490,6 +490,17 @@ def test_a_method_that_uses_loguru_late_logs_to_the_same_place(tmp_path: Path, f
     assert not file or not err
 
 
+def test_once_methods_are_loaded_a_line_is_written_before_the_reply(tmp_path: Path) -> None:
+    path = tmp_path / "duet.log"
+    flags = ["--methods", "system", "--log-level", "warn"]
+    with daemon([*SOURCE, "rpc", *flags], {"DUET_RPC_LOG": str(path)}) as client:
+        assert client.call("system.ping") == "pong"
+        time.sleep(0.8)
+        client.send(request(2, "nonsense"))
+        client.receive()
+        assert "method=nonsense id=2 Method not found" in path.read_text()
+
+
 def test_a_method_that_does_not_use_loguru_does_without() -> None:
     with daemon([*SOURCE, "rpc", "--methods", "system"]) as client:
         assert client.call("system.ping") == "pong"

@@ -220,6 +220,7 @@ class Daemon:
 
     def _report(self, problem: str) -> None:
         self.log.error(f"a method could not be loaded: {problem}")
+        self.log.settle()  # before any reply: whoever asked may wonder where a method is
 
     # Reading.
 
@@ -269,7 +270,8 @@ class Daemon:
     def _put_in_order(self) -> bool:
         """Do what waits until nothing else is to be done; False where there is nothing."""
         log, registry = self.log, self.face.registry
-        if not log.waiting and registry.load_waits is None and not self._arriving:
+        waits = log.waiting or log.unready or self._arriving
+        if not waits and registry.load_waits is None:
             return False
         self._rest_after_large()
         if not self._prepared:

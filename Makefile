@@ -92,13 +92,16 @@ build/mcp/ready: tests/clients/requirements.txt
 	done; \
 	echo "NO PYTHON 3.10 OR LATER FOUND. THE TESTS WITH THE PYTHON CLIENT OF MCP ARE SKIPPED." >&2
 
-# What the tests need beside Python: Emacs, and Node.js for clients that others wrote.
+# What the tests need beside Python: Emacs, Node.js for clients that others wrote, and a clock
+# that can be set back.
 build/tools: tests/clients/package.json
 	@mkdir -p build
 	@need=; for e in $(EMACSEN); do command -v $$e > /dev/null || need="$$need emacs-nox"; done; \
 	[ -d /usr/share/emacs/site-lisp/elpa-src ] || ! command -v apt-get > /dev/null || \
 	  need="$$need elpa-package-lint"; \
 	command -v npm > /dev/null || need="$$need nodejs npm"; \
+	ls /usr/lib/*/faketime > /dev/null 2>&1 || ! command -v apt-get > /dev/null || \
+	  need="$$need faketime"; \
 	if [ -n "$$need" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$need; \
 	elif [ -n "$$need" ]; then \

@@ -28,7 +28,7 @@ class Program:
 
     name: str
     command: list[str]
-    sessions: tuple[str, ...] = ("talk", "call", "big", "idle")
+    sessions: tuple[str, ...] = ("start", "talk", "call", "big", "idle")
     methods: tuple[str, ...] = ()  # the words that give it a method of the user's
     environ: dict[str, str] = field(default_factory=dict)
 

@@ -7,7 +7,6 @@ import than the whole start of the daemon, so `log` imports this only where it i
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from stat import S_ISLNK, S_ISREG
 
 from duet_rpc.log import APPEND
@@ -104,6 +103,8 @@ class Watch:
         """Find loguru as everybody does, unless the log itself imports it."""
         if name != "loguru" or not self._log.claim():
             return None
+        from importlib.util import find_spec
+
         spec = find_spec(name)
         loader: Any = spec and spec.loader
         step = "exec_module" if hasattr(loader, "exec_module") else "load_module"  # 3.9, in a zip

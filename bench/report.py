@@ -86,6 +86,9 @@ def as_page(
         f"{rounds} rounds with Python {sys.version.split()[0]} on {platform.machine()}, all "
         "programs in turn. Milliseconds depend on the machine. A ratio is taken in each round; "
         "here is the median of them, and between what nine rounds of ten lie.",
+        "Before each turn of the 9 MB request much memory is used for a moment and let go, "
+        "whichever program comes next. In a virtual machine whose host has taken free memory "
+        "back, a large message takes longer than stands here.",
         as_markdown(goals(samples)),
         as_markdown(medians(samples, names)),
         *(as_markdown(table) for table in tables),

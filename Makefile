@@ -8,7 +8,7 @@ export EMACSEN
 ROUNDS ?= 20
 
 BIN := .venv/bin
-SOURCES := $(shell find duet_rpc -name '*.py') elisp/duet-rpc.el pyproject.toml
+SOURCES := $(shell find duet_rpc packaging -name "*.py") elisp/duet-rpc.el pyproject.toml
 
 .PHONY: help run test soak coverage audit fuzz conformance lint pyz bench screenshot clean
 .DEFAULT_GOAL := help
@@ -36,13 +36,13 @@ fuzz: .venv/ready ## let atheris look for input that breaks a decoder, for SECON
 	    -artifact_prefix=build/fuzz/ build/fuzz
 
 conformance: dist/duet-rpc.pyz build/tools ## the official suite of MCP, and what of it can't apply
-	$(BIN)/python -m tests.conformance
+	$(BIN)/python -m tests.interop.conformance
 
 lint: .venv/ready build/tools ## ruff, mypy, and for the elisp byte-compiler, checkdoc, package-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_elisp.py -k 'compiles or checkdoc or lint'
+	$(BIN)/python -m pytest tests/emacs/test_elisp.py -k 'compiles or checkdoc or lint'
 
 coverage: dist/duet-rpc.pyz build/tools ## which lines and branches the tests reach, daemons included
 	@$(BIN)/python -m pip install --quiet 'coverage>=7.10'
@@ -62,14 +62,14 @@ bench: dist/duet-rpc.pyz ## measure, beside peers and limits (ROUNDS=5: quick; F
 	$(BIN)/python -m bench --rounds $(ROUNDS) $(if $(FULL),--full)
 
 screenshot: dist/duet-rpc.pyz ## take the picture of Emacs that this README shows
-	tests/elisp/screenshot.sh elisp/duet-rpc-call.png
+	tests/emacs/screenshot.sh elisp/duet-rpc-call.png
 
 clean: ## remove everything that was made
-	rm -rf .venv build dist tests/clients/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist tests/interop/clients/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 dist/duet-rpc.pyz: .venv/ready $(SOURCES)
-	@$(BIN)/python -m duet_rpc.pyz.build
+	@$(BIN)/python packaging/build.py
 
 # Debian keeps venv in a package of its own.
 .venv/ready: pyproject.toml
@@ -84,7 +84,7 @@ dist/duet-rpc.pyz: .venv/ready $(SOURCES)
 	@touch $@
 
 # A client that others wrote, apart from everything that duet-rpc is made with.
-build/mcp/ready: tests/clients/requirements.txt
+build/mcp/ready: tests/interop/clients/requirements.txt
 	@for python in $(PYTHON) python3.13 python3.12 python3.11 python3.10; do \
 	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || continue; \
 	  rm -rf build/mcp && $$python -m venv build/mcp && build/mcp/bin/pip install --quiet \
@@ -94,7 +94,7 @@ build/mcp/ready: tests/clients/requirements.txt
 
 # What the tests need beside Python: Emacs, Node.js for clients that others wrote, and a clock
 # that can be set back.
-build/tools: tests/clients/package.json
+build/tools: tests/interop/clients/package.json
 	@mkdir -p build
 	@need=; for e in $(EMACSEN); do command -v $$e > /dev/null || need="$$need emacs-nox"; done; \
 	[ -d /usr/share/emacs/site-lisp/elpa-src ] || ! command -v apt-get > /dev/null || \
@@ -107,12 +107,12 @@ build/tools: tests/clients/package.json
 	elif [ -n "$$need" ]; then \
 	  echo "NOT FOUND:$$need. THE TESTS THAT NEED THEM ARE SKIPPED." >&2; fi
 	@if command -v npm > /dev/null; then \
-	  cd tests/clients && npm install --silent --no-package-lock --no-audit --no-fund; fi
+	  cd tests/interop/clients && npm install --silent --no-package-lock --no-audit --no-fund; fi
 	@if [ "$$CI" = true ] || { command -v npm && command -v emacs; } > /dev/null; then touch $@; fi
 
 # Servers that others wrote, to stand behind the gateway.
-build/servers/ready: tests/servers/requirements.txt tests/servers/package.json | .venv/ready build/tools
-	@mkdir -p build/servers && cp tests/servers/package.json build/servers/
+build/servers/ready: tests/interop/servers/requirements.txt tests/interop/servers/package.json | .venv/ready build/tools
+	@mkdir -p build/servers && cp tests/interop/servers/package.json build/servers/
 	@cd build/servers; all=yes; \
 	[ -x venv/bin/pip ] || $(abspath $(BIN))/python -m venv --clear venv || all=; \
 	venv/bin/pip install --quiet --disable-pip-version-check -r $(abspath $<) || all=; \

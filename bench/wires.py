@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Each = TypeVar("Each")
 
-REQUIREMENTS = TOP / "tests" / "clients" / "requirements.txt"
+REQUIREMENTS = TOP / "tests" / "interop" / "clients" / "requirements.txt"
 SDK = BUILD / "mcp"
 LOW_LEVEL = "SDK's low-level Server"
 FASTMCP = "SDK's MCPServer (FastMCP)"

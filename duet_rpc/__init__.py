@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol, TypeVar, overload
 
+    from duet_rpc.jsonrpc.errors import RpcError
     from duet_rpc.methods.context import Context
-    from duet_rpc.protocol.errors import RpcError
 
     F = TypeVar("F", bound=Callable[..., object])
 
@@ -58,7 +58,7 @@ def __getattr__(name: str) -> object:
 
         return Context
     if name == "RpcError":
-        from duet_rpc.protocol.errors import RpcError
+        from duet_rpc.jsonrpc.errors import RpcError
 
         return RpcError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

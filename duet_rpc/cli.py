@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import NoReturn
 
-    from duet_rpc.config import Config
+    from duet_rpc.config.files import Config
     from duet_rpc.log import Log
     from duet_rpc.server.daemon import Daemon, Face
 
@@ -194,7 +194,7 @@ def run_server(words: Words) -> None:
     """Serve on stdin and stdout."""
     descriptors = take_over()
 
-    from duet_rpc.protocol.framing import FRAMINGS
+    from duet_rpc.jsonrpc.framing import FRAMINGS
     from duet_rpc.server.daemon import serve
 
     config = load_config()
@@ -258,7 +258,7 @@ def working_directory() -> str | None:
 
 def load_config() -> Config:
     """Read the configuration files, where there are any."""
-    from duet_rpc.config import ConfigError, load
+    from duet_rpc.config.files import ConfigError, load
 
     try:
         return load(os.environ, working_directory())

@@ -21,7 +21,7 @@ from duet_rpc.cli import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from duet_rpc.config import Config
+    from duet_rpc.config.files import Config
 
 OPTIONS = {
     "--methods SOURCE": "load methods from a Python file or module; may be given again",
@@ -92,12 +92,12 @@ def run_mcp_gateway(words: Words) -> None:
     """Serve the backends' tools and the user's methods as one MCP server."""
     descriptors = take_over()
 
-    from duet_rpc.client import daemon_command
-    from duet_rpc.config_file import BackendSettings
+    from duet_rpc.config.settings import BackendSettings
     from duet_rpc.gateway.mcp import McpGateway
     from duet_rpc.gateway.serve import serve
     from duet_rpc.gateway.tools import OWN
     from duet_rpc.methods.sources import any_source
+    from duet_rpc.terminal.client import daemon_command
 
     config = load_config()
     backends = [each for each in config.backends.values() if each.dialect == "mcp"]
@@ -153,8 +153,8 @@ def daemon_flags(words: Words, level: str) -> list[str]:
 
 def run_settings(words: Words) -> int:
     """Run what shows or changes the settings."""
-    from duet_rpc.config import PROJECT_FILE, ConfigError, find_project_file
-    from duet_rpc.trust import NoRecord, trust, untrust
+    from duet_rpc.config.files import PROJECT_FILE, ConfigError, find_project_file
+    from duet_rpc.config.trust import NoRecord, trust, untrust
 
     if words.command == "config":
         show_config(words)

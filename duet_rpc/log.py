@@ -17,7 +17,7 @@ import os
 import sys
 from time import localtime, monotonic, strftime, time
 
-from duet_rpc.protocol.limits import LOG_FILE_MAX, LOG_GRACE, LOG_VALUE_MAX
+from duet_rpc.jsonrpc.limits import LOG_FILE_MAX, LOG_GRACE, LOG_VALUE_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from stat import S_ISLNK, S_ISREG
 
+from duet_rpc.jsonrpc.limits import LOG_FILE_MAX, LOG_FILES_KEPT
 from duet_rpc.log import APPEND
-from duet_rpc.protocol.limits import LOG_FILE_MAX, LOG_FILES_KEPT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from duet_rpc.server.stdio import claim
 
 DESCRIPTORS = claim()
 
+from duet_rpc.jsonrpc.errors import RpcError  # noqa: E402
+from duet_rpc.jsonrpc.framing import FRAMINGS  # noqa: E402
+from duet_rpc.jsonrpc.messages import Failure, Request  # noqa: E402
 from duet_rpc.log import Log  # noqa: E402
 from duet_rpc.methods.context import Cancelled, Context  # noqa: E402
 from duet_rpc.methods.signature import method_from  # noqa: E402
-from duet_rpc.protocol.errors import RpcError  # noqa: E402
-from duet_rpc.protocol.framing import FRAMINGS  # noqa: E402
-from duet_rpc.protocol.messages import Failure, Request  # noqa: E402
 from duet_rpc.server.daemon import serve  # noqa: E402
 from duet_rpc.server.rpc import RpcFace  # noqa: E402
 

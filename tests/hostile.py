@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from duet_rpc.protocol.framing import CONTENT_LENGTH, Framing
-from duet_rpc.protocol.messages import Failure, Request, encode_failure, encode_success
-from duet_rpc.protocol.reader import Reader
+from duet_rpc.jsonrpc.framing import CONTENT_LENGTH, Framing
+from duet_rpc.jsonrpc.messages import Failure, Request, encode_failure, encode_success
+from duet_rpc.jsonrpc.reader import Reader
 from tests.support import frame, load, request
 
 VERSION = '{"jsonrpc":"2.0","id":7,"method":"version"}'

@@ -27,12 +27,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Union
 
-from duet_rpc.protocol import content_length, length_prefixed, lines
-from duet_rpc.protocol.content_length import ContentLengthDecoder
-from duet_rpc.protocol.envelope import Envelope, EnvelopeReader
-from duet_rpc.protocol.framing import FRAMINGS
-from duet_rpc.protocol.messages import Batch, Failure, Request
-from duet_rpc.protocol.reader import Reader
+from duet_rpc.jsonrpc import content_length, length_prefixed, lines
+from duet_rpc.jsonrpc.content_length import ContentLengthDecoder
+from duet_rpc.jsonrpc.envelope import Envelope, EnvelopeReader
+from duet_rpc.jsonrpc.framing import FRAMINGS
+from duet_rpc.jsonrpc.messages import Batch, Failure, Request
+from duet_rpc.jsonrpc.reader import Reader
 
 BODY = 300
 HEADER = 96

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from duet_rpc import cli, client
+from duet_rpc import cli
+from duet_rpc.terminal import client
 
 HERE = Path(__file__).parent
 DAEMON = sys.argv[1]

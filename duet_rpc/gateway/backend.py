@@ -13,20 +13,20 @@ from time import monotonic
 
 from duet_rpc.gateway.child import Child
 from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP, MCP_VERSION, initialize_params
-from duet_rpc.gateway.ids import read_own
 from duet_rpc.gateway.loop import Alarm
-from duet_rpc.protocol import limits
-from duet_rpc.protocol.envelope import Envelope, encode_request, one_line
-from duet_rpc.protocol.errors import INTERNAL_ERROR, REQUEST_FAILED, TITLES
-from duet_rpc.protocol.framing import FRAMINGS, LINES
-from duet_rpc.protocol.messages import NULL, Failure
+from duet_rpc.jsonrpc import limits
+from duet_rpc.jsonrpc.envelope import Envelope, encode_request, one_line
+from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, REQUEST_FAILED, TITLES
+from duet_rpc.jsonrpc.framing import FRAMINGS, LINES
+from duet_rpc.jsonrpc.ids import read_own
+from duet_rpc.jsonrpc.messages import NULL, Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol, Union
 
-    from duet_rpc.config_file import BackendSettings
+    from duet_rpc.config.settings import BackendSettings
     from duet_rpc.gateway.loop import Loop, Timer
     from duet_rpc.gateway.watchdog import Watchdog
     from duet_rpc.log import Log

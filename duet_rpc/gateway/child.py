@@ -14,19 +14,19 @@ from selectors import EVENT_READ
 from time import monotonic
 
 from duet_rpc.gateway.loop import Inlet, Outlet
-from duet_rpc.protocol import limits
-from duet_rpc.protocol.envelope import Envelope, EnvelopeReader
-from duet_rpc.protocol.messages import Failure
+from duet_rpc.jsonrpc import limits
+from duet_rpc.jsonrpc.envelope import Envelope, EnvelopeReader
+from duet_rpc.jsonrpc.messages import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from duet_rpc.config_file import BackendSettings
+    from duet_rpc.config.settings import BackendSettings
     from duet_rpc.gateway.loop import Loop, Timer
     from duet_rpc.gateway.watchdog import Watchdog
-    from duet_rpc.protocol.framing import Framing
+    from duet_rpc.jsonrpc.framing import Framing
 
     class Client(Protocol):
         """Who reads what comes of all this."""

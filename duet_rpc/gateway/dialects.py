@@ -7,8 +7,8 @@ with an `id`, `$/progress` with a `token` and a `value`, a token in `_meta.progr
 from __future__ import annotations
 
 from duet_rpc import __version__
-from duet_rpc.protocol.envelope import member
-from duet_rpc.protocol.messages import NULL, to_json
+from duet_rpc.jsonrpc.envelope import member
+from duet_rpc.jsonrpc.messages import NULL, to_json
 
 META = ("_meta", "progressToken")
 

@@ -10,17 +10,17 @@ import os
 from stat import S_ISFIFO, S_ISSOCK
 
 from duet_rpc.gateway.loop import Inlet, Loop, Outlet
-from duet_rpc.protocol.envelope import EnvelopeReader
-from duet_rpc.protocol.limits import CLIENT_QUEUE_MAX
-from duet_rpc.protocol.messages import Failure, encode_failure
+from duet_rpc.jsonrpc.envelope import EnvelopeReader
+from duet_rpc.jsonrpc.limits import CLIENT_QUEUE_MAX
+from duet_rpc.jsonrpc.messages import Failure, encode_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from duet_rpc.jsonrpc.envelope import Envelope
+    from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.log import Log
-    from duet_rpc.protocol.envelope import Envelope
-    from duet_rpc.protocol.framing import Framing
 
     class Listener(Protocol):
         """Who hears what the client does."""

@@ -15,31 +15,29 @@ from duet_rpc.failures import describe
 from duet_rpc.gateway.backend import READY, STARTING, STOPPED, Backend, Call
 from duet_rpc.gateway.dialects import MCP, PLAIN
 from duet_rpc.gateway.front import Front
-from duet_rpc.gateway.ids import read_own
 from duet_rpc.gateway.incoming import Incoming
 from duet_rpc.gateway.loop import SETTLE, Loop
 from duet_rpc.gateway.methods import LISTS, add_methods, status_of
 from duet_rpc.gateway.outgoing import Outgoing
 from duet_rpc.gateway.tools import Tools, call_by_name, rename_call
 from duet_rpc.gateway.watchdog import Watchdog
-from duet_rpc.methods.builtin import add_builtin
-from duet_rpc.methods.registry import Registry, json_type
-from duet_rpc.protocol.envelope import Envelope, encode_request, encode_result
-from duet_rpc.protocol.errors import (
+from duet_rpc.jsonrpc.envelope import Envelope, encode_request, encode_result
+from duet_rpc.jsonrpc.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     OVERSIZE,
     PARSE_ERROR,
     TITLES,
 )
-from duet_rpc.protocol.framing import CONTENT_LENGTH
-from duet_rpc.protocol.limits import (
+from duet_rpc.jsonrpc.framing import CONTENT_LENGTH
+from duet_rpc.jsonrpc.ids import read_own
+from duet_rpc.jsonrpc.limits import (
     FAREWELL,
     GRACE,
     LAST_REPLIES,
     RECEIVED_MAX,
 )
-from duet_rpc.protocol.messages import (
+from duet_rpc.jsonrpc.messages import (
     NULL,
     Failure,
     Request,
@@ -47,13 +45,15 @@ from duet_rpc.protocol.messages import (
     encode_success,
     to_json,
 )
+from duet_rpc.methods.builtin import add_builtin
+from duet_rpc.methods.registry import Registry, json_type
 from duet_rpc.server import dispatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from duet_rpc.config_file import BackendSettings
+    from duet_rpc.config.settings import BackendSettings
     from duet_rpc.gateway.backend import Outcome, Times
     from duet_rpc.gateway.tools import Tool
     from duet_rpc.log import Log
@@ -322,7 +322,7 @@ class Gateway:
 
     def take_broken(self, backend: Backend, failure: Failure, body: bytes | bytearray) -> None:
         """Skip what a backend said that is no message; end what it was the answer to."""
-        from duet_rpc.protocol.broken import may_be_answer
+        from duet_rpc.jsonrpc.broken import may_be_answer
 
         backend.report(f"something on its stdout is no message and was skipped: {failure.message}")
         id = failure.id or NULL

@@ -10,8 +10,7 @@ from __future__ import annotations
 from time import monotonic
 
 from duet_rpc.gateway.dialects import MCP, META, PLAIN
-from duet_rpc.gateway.ids import InFlight, Remapper, read_own
-from duet_rpc.protocol.envelope import (
+from duet_rpc.jsonrpc.envelope import (
     Envelope,
     encode_error,
     encode_request,
@@ -21,15 +20,16 @@ from duet_rpc.protocol.envelope import (
     member,
     replace,
 )
-from duet_rpc.protocol.errors import (
+from duet_rpc.jsonrpc.errors import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     REQUEST_CANCELLED,
     REQUEST_FAILED,
     TITLES,
 )
-from duet_rpc.protocol.limits import PENDING_MAX
-from duet_rpc.protocol.messages import NULL, Failure, encode_failure
+from duet_rpc.jsonrpc.ids import InFlight, Remapper, read_own
+from duet_rpc.jsonrpc.limits import PENDING_MAX
+from duet_rpc.jsonrpc.messages import NULL, Failure, encode_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ A gateway that has all of this is not harmed by whoever deletes the files it was
 
 from __future__ import annotations
 
-import duet_rpc.protocol.broken
-import duet_rpc.protocol.content_type
-import duet_rpc.protocol.large
-import duet_rpc.protocol.length_prefixed
-import duet_rpc.protocol.lines  # noqa: F401
+import duet_rpc.jsonrpc.broken
+import duet_rpc.jsonrpc.content_type
+import duet_rpc.jsonrpc.large
+import duet_rpc.jsonrpc.length_prefixed
+import duet_rpc.jsonrpc.lines  # noqa: F401

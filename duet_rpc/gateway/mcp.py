@@ -12,21 +12,21 @@ from functools import partial
 from duet_rpc.gateway.dialects import MCP
 from duet_rpc.gateway.gateway import LIST_CHANGED, Gateway
 from duet_rpc.gateway.tools import OWN, rename_call
+from duet_rpc.jsonrpc.envelope import encode_request, encode_result, split_object
+from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, TITLES, RpcError
+from duet_rpc.jsonrpc.framing import LINES, Framing
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
+from duet_rpc.jsonrpc.messages import Failure, Request, encode_failure, encode_success, to_json
 from duet_rpc.mcp.session import CACHE, COMPLETE, Session, finish, invalid
 from duet_rpc.mcp.tools import allowed_name, free_name
-from duet_rpc.protocol.envelope import encode_request, encode_result, split_object
-from duet_rpc.protocol.errors import METHOD_NOT_FOUND, TITLES, RpcError
-from duet_rpc.protocol.framing import LINES, Framing
-from duet_rpc.protocol.limits import RECEIVED_MAX
-from duet_rpc.protocol.messages import Failure, Request, encode_failure, encode_success, to_json
 from duet_rpc.server import dispatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from duet_rpc.gateway.backend import Backend, Outcome
     from duet_rpc.gateway.tools import Tool
+    from duet_rpc.jsonrpc.envelope import Envelope
     from duet_rpc.mcp.versions import Version
-    from duet_rpc.protocol.envelope import Envelope
 
 NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from time import monotonic
 
+from duet_rpc.jsonrpc.envelope import replace
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
+from duet_rpc.jsonrpc.messages import to_json
 from duet_rpc.methods.builtin import STRING, array, record
 from duet_rpc.methods.describe import describe, discover
 from duet_rpc.methods.registry import Method, Mismatch, Param, json_type
-from duet_rpc.protocol.envelope import replace
-from duet_rpc.protocol.limits import RECEIVED_MAX
-from duet_rpc.protocol.messages import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

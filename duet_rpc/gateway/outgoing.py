@@ -7,9 +7,7 @@ keeps the books of the other direction.
 from __future__ import annotations
 
 from duet_rpc.gateway.backend import READY, STARTING, STOPPED, Call
-from duet_rpc.gateway.ids import InFlight, Remapper
-from duet_rpc.log import DEBUG
-from duet_rpc.protocol.envelope import (
+from duet_rpc.jsonrpc.envelope import (
     Envelope,
     encode_error,
     encode_request,
@@ -19,13 +17,15 @@ from duet_rpc.protocol.envelope import (
     member,
     replace,
 )
-from duet_rpc.protocol.errors import (
+from duet_rpc.jsonrpc.errors import (
     INVALID_REQUEST,
     REQUEST_CANCELLED,
     REQUEST_FAILED,
     TITLES,
 )
-from duet_rpc.protocol.messages import NULL, Failure, encode_failure
+from duet_rpc.jsonrpc.ids import InFlight, Remapper
+from duet_rpc.jsonrpc.messages import NULL, Failure, encode_failure
+from duet_rpc.log import DEBUG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from duet_rpc.config_file import BackendSettings
+    from duet_rpc.config.settings import BackendSettings
     from duet_rpc.log import Log
 
 SPARE_DESCRIPTORS = 64

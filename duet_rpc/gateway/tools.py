@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from duet_rpc.gateway.backend import READY, Call
 from duet_rpc.gateway.dialects import MCP
-from duet_rpc.protocol.envelope import (
+from duet_rpc.jsonrpc.envelope import (
     error_of,
     member,
     replace,
@@ -18,7 +18,7 @@ from duet_rpc.protocol.envelope import (
     split_object,
     without,
 )
-from duet_rpc.protocol.messages import Failure, to_json
+from duet_rpc.jsonrpc.messages import Failure, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from duet_rpc.failures import describe
+from duet_rpc.jsonrpc.errors import REQUEST_CANCELLED, TITLES, RpcError
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
+from duet_rpc.jsonrpc.messages import Failure, from_json, to_json
 from duet_rpc.mcp.session import CACHE, Session, finish, invalid
 from duet_rpc.mcp.tools import (
     WRAPPER,
@@ -16,19 +19,16 @@ from duet_rpc.mcp.tools import (
 from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.registry import Registry
 from duet_rpc.methods.sources import RELOAD
-from duet_rpc.protocol.errors import REQUEST_CANCELLED, TITLES, RpcError
-from duet_rpc.protocol.limits import RECEIVED_MAX
-from duet_rpc.protocol.messages import Failure, from_json, to_json
 from duet_rpc.server import dispatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from duet_rpc.jsonrpc.messages import Request
     from duet_rpc.mcp.session import Params
     from duet_rpc.mcp.versions import Version
     from duet_rpc.methods.registry import Method
-    from duet_rpc.protocol.messages import Request
     from duet_rpc.server.daemon import Daemon
 
 

@@ -8,6 +8,9 @@ here: `face` has the user's methods, `gateway.mcp` those and other servers' tool
 from __future__ import annotations
 
 from duet_rpc import __version__
+from duet_rpc.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, TITLES, RpcError
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
+from duet_rpc.jsonrpc.messages import to_json
 from duet_rpc.mcp.versions import (
     CAPABILITIES_KEY,
     HANDSHAKE,
@@ -20,9 +23,6 @@ from duet_rpc.mcp.versions import (
     VERSIONS,
     Version,
 )
-from duet_rpc.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, TITLES, RpcError
-from duet_rpc.protocol.limits import RECEIVED_MAX
-from duet_rpc.protocol.messages import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

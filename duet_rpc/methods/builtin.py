@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from duet_rpc import __version__
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.log import LEVELS
 from duet_rpc.methods.registry import Method, Mismatch, Param, Registry, json_type
-from duet_rpc.protocol.limits import RECEIVED_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duet_rpc import __version__
-from duet_rpc.protocol.messages import to_json
+from duet_rpc.jsonrpc.messages import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ reply of the methods that are built in.
 
 from __future__ import annotations
 
-from duet_rpc.protocol.errors import RpcError, invalid_params
-from duet_rpc.protocol.limits import RECEIVED_MAX
-from duet_rpc.protocol.messages import to_json
+from duet_rpc.jsonrpc.errors import RpcError, invalid_params
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
+from duet_rpc.jsonrpc.messages import to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

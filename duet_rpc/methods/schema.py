@@ -24,8 +24,8 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.methods.registry import Mismatch, accepted, json_type
-from duet_rpc.protocol.limits import RECEIVED_MAX
 
 Check = Callable[[Any], Any]
 NONE = type(None)

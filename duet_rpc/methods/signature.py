@@ -6,10 +6,10 @@ import inspect
 import typing
 from typing import Any, Callable
 
+from duet_rpc.jsonrpc.messages import to_json
 from duet_rpc.methods.context import Context
 from duet_rpc.methods.registry import Method, Param
 from duet_rpc.methods.schema import SIMPLE, Shape, Unsupported, shape_of, to_plain
-from duet_rpc.protocol.messages import to_json
 
 
 def method_from(function: Callable[..., object], name: str) -> Method:

@@ -13,12 +13,10 @@ from _collections import deque
 from time import monotonic
 
 from duet_rpc import __version__
-from duet_rpc.log import DEBUG, Log
-from duet_rpc.methods.context import Context
-from duet_rpc.protocol.errors import INTERNAL_ERROR, REQUEST_CANCELLED, TITLES
-from duet_rpc.protocol.framing import CONTENT_LENGTH
-from duet_rpc.protocol.limits import BODY_MAX, FAREWELL, READ_TIMEOUT
-from duet_rpc.protocol.messages import (
+from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, REQUEST_CANCELLED, TITLES
+from duet_rpc.jsonrpc.framing import CONTENT_LENGTH
+from duet_rpc.jsonrpc.limits import BODY_MAX, FAREWELL, READ_TIMEOUT
+from duet_rpc.jsonrpc.messages import (
     Batch,
     Failure,
     Request,
@@ -27,8 +25,10 @@ from duet_rpc.protocol.messages import (
     same_id,
     to_json,
 )
-from duet_rpc.protocol.reader import Reader
-from duet_rpc.protocol.repeat import Repeat
+from duet_rpc.jsonrpc.reader import Reader
+from duet_rpc.jsonrpc.repeat import Repeat
+from duet_rpc.log import DEBUG, Log
+from duet_rpc.methods.context import Context
 from duet_rpc.server import dispatch
 from duet_rpc.server.lifecycle import OUTPUT_CLOSED, Lifecycle
 from duet_rpc.server.stdio import Stdio
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, MutableSequence
     from typing import Any, Protocol
 
+    from duet_rpc.jsonrpc.framing import Framing
+    from duet_rpc.jsonrpc.messages import Response
+    from duet_rpc.jsonrpc.reader import Message
     from duet_rpc.methods.registry import Method, Registry
-    from duet_rpc.protocol.framing import Framing
-    from duet_rpc.protocol.messages import Response
-    from duet_rpc.protocol.reader import Message
 
     class Face(Protocol):
         """What requests mean."""
@@ -281,7 +281,7 @@ class Daemon:
         return True
 
     def _make_room(self, size: int) -> None:
-        from duet_rpc.protocol.large import room_for
+        from duet_rpc.jsonrpc.large import room_for
         from duet_rpc.server.memory import make_room
 
         self._arriving += size  # whether or not all of it will come
@@ -289,7 +289,7 @@ class Daemon:
 
     def _rest_after_large(self) -> None:
         if self._arriving > LARGE:
-            from duet_rpc.protocol.large import accelerate
+            from duet_rpc.jsonrpc.large import accelerate
             from duet_rpc.server.memory import give_back
 
             accelerate()

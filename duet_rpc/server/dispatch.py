@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from duet_rpc.methods.context import Cancelled
-from duet_rpc.methods.registry import BadResult
-from duet_rpc.protocol.errors import (
+from duet_rpc.jsonrpc.errors import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     REQUEST_CANCELLED,
     TITLES,
     RpcError,
 )
-from duet_rpc.protocol.limits import RECEIVED_MAX
-from duet_rpc.protocol.messages import Failure, to_json
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
+from duet_rpc.jsonrpc.messages import Failure, to_json
+from duet_rpc.methods.context import Cancelled
+from duet_rpc.methods.registry import BadResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from duet_rpc.jsonrpc.messages import Request
     from duet_rpc.methods.registry import Method, Registry
-    from duet_rpc.protocol.messages import Request
 
 
 def find(registry: Registry, request: Request) -> Method | Failure:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re  # noqa: F401
 
 import duet_rpc.failures
+import duet_rpc.jsonrpc.broken
+import duet_rpc.jsonrpc.content_type
+import duet_rpc.jsonrpc.large
 import duet_rpc.methods.describe
-import duet_rpc.protocol.broken
-import duet_rpc.protocol.content_type
-import duet_rpc.protocol.large
 import duet_rpc.server.memory  # noqa: F401

@@ -32,9 +32,9 @@ from _signal import (
 from _thread import get_ident
 from time import monotonic
 
+from duet_rpc.jsonrpc.limits import GRACE
 from duet_rpc.methods.context import Cancelled
 from duet_rpc.methods.registry import invoke
-from duet_rpc.protocol.limits import GRACE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from duet_rpc.jsonrpc.messages import Failure
 from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.registry import Registry
-from duet_rpc.protocol.messages import Failure
 from duet_rpc.server import dispatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from duet_rpc.protocol.messages import Request
+    from duet_rpc.jsonrpc.messages import Request
     from duet_rpc.server.daemon import Daemon
 
 

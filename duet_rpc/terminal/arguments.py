@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from duet_rpc.client import Params
+    from duet_rpc.terminal.client import Params
 
 SPACE = " \t\r\n"  # what a shell splits at; other spaces are text
 FORMS = "name=value, one JSON object or array"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from duet_rpc import client as clients
-from duet_rpc.client import Client, DaemonError
-from duet_rpc.protocol.errors import RpcError
+from duet_rpc.jsonrpc.errors import RpcError
+from duet_rpc.terminal import client as clients
 from duet_rpc.terminal.arguments import check_text, read_arguments, stdin_bytes
+from duet_rpc.terminal.client import Client, DaemonError
 from duet_rpc.terminal.pretty import paint, say, wants_color, write_json
 from duet_rpc.terminal.request import Abandoned, Cancelled, leave_on_signals, run
 
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from duet_rpc.client import Params
+    from duet_rpc.terminal.client import Params
 
 
 def call(

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from time import monotonic
 
-from duet_rpc import client as clients
-from duet_rpc.client import Client, DaemonError, Reply
+from duet_rpc.jsonrpc.errors import REQUEST_FAILED
 from duet_rpc.log import escape
-from duet_rpc.protocol.errors import REQUEST_FAILED
+from duet_rpc.terminal import client as clients
+from duet_rpc.terminal.client import Client, DaemonError, Reply
 from duet_rpc.terminal.pretty import paint, say, wants_color
 from duet_rpc.terminal.request import leave_on_signals
 
@@ -21,8 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from duet_rpc.config import Config
-    from duet_rpc.config_file import BackendSettings
+    from duet_rpc.config.files import Config
+    from duet_rpc.config.settings import BackendSettings
 
 PATIENCE = 30.0
 """Seconds for all backends together: the first start of some means a download."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from time import monotonic
 
-from duet_rpc import client as clients
-from duet_rpc.client import Client, DaemonError
+from duet_rpc.jsonrpc.errors import RpcError
 from duet_rpc.log import escape
-from duet_rpc.protocol.errors import RpcError
+from duet_rpc.terminal import client as clients
 from duet_rpc.terminal.arguments import ArgumentError, check_text, read_arguments, split_line
+from duet_rpc.terminal.client import Client, DaemonError
 from duet_rpc.terminal.explain import TEXT_MAX, ask, explain, show, signature, suggest
 from duet_rpc.terminal.pretty import is_terminal, paint, say, wants_color, write_json
 from duet_rpc.terminal.prompt import last_piece, make_reader

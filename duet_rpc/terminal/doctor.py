@@ -18,13 +18,14 @@ import sys
 import tempfile
 from time import monotonic
 
-from duet_rpc import __version__, config
-from duet_rpc import client as clients
-from duet_rpc.client import Client, DaemonError
+from duet_rpc import __version__
+from duet_rpc.config import files as config
+from duet_rpc.jsonrpc.errors import RpcError
 from duet_rpc.log import escape
 from duet_rpc.methods.sources import RELOAD
-from duet_rpc.protocol.errors import RpcError
 from duet_rpc.sinks import NoSink, open_file
+from duet_rpc.terminal import client as clients
+from duet_rpc.terminal.client import Client, DaemonError
 from duet_rpc.terminal.pretty import paint, wants_color, write_json
 from duet_rpc.terminal.request import leave_on_signals
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import IO
 
-    from duet_rpc.config_file import BackendSettings
+    from duet_rpc.config.settings import BackendSettings
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MARKS = {OK: ("✓", "ok", "good"), WARN: ("!", "!", "odd"), FAIL: ("✗", "X", "bad")}

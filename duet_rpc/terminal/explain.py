@@ -8,17 +8,17 @@ from __future__ import annotations
 import difflib
 import json
 
-from duet_rpc.client import DaemonError
+from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from duet_rpc.log import escape
-from duet_rpc.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from duet_rpc.terminal.arguments import read_value
+from duet_rpc.terminal.client import DaemonError
 from duet_rpc.terminal.pretty import paint, pretty
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from duet_rpc.client import Client
+    from duet_rpc.terminal.client import Client
 
 TEXT_MAX = 2000
 HINT_SECONDS = 2.0

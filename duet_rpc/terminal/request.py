@@ -12,8 +12,8 @@ import signal
 import sys
 from contextlib import suppress
 
-from duet_rpc.client import Client, Reply
-from duet_rpc.protocol.errors import REQUEST_CANCELLED
+from duet_rpc.jsonrpc.errors import REQUEST_CANCELLED
+from duet_rpc.terminal.client import Client, Reply
 from duet_rpc.terminal.pretty import is_terminal, say
 from duet_rpc.terminal.progress import Bar
 
@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-    from duet_rpc.client import Params
+    from duet_rpc.terminal.client import Params
 
 
 class Cancelled(Exception):

@@ -9,7 +9,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["duet_rpc.protocol"]):
+with atheris.instrument_imports(include=["duet_rpc.jsonrpc"]):
     from tests.invariants import SERVER, check
 
 FRAMINGS = ["content-length", "length-prefixed", "lines"]

@@ -1,0 +1,1 @@
+"""The configuration: which files count, what stands in them, and which of it is trusted."""

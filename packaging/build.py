@@ -1,0 +1,143 @@
+"""Build dist/duet-rpc.pyz: `python packaging/build.py`.
+
+shiv makes the archive; then its `__main__` is replaced by the launcher, and what could
+differ between two builds of one commit (order, modes, times) is set straight.
+
+All packages are in one archive inside it, beside a .pth file that leads there: Python
+reads the list of the outer one at every start, and a hundred names are a twentieth of the
+time to the first reply.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import marshal
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from typing import IO
+
+TOP = Path(__file__).resolve().parent.parent
+PACKAGE = TOP / "duet_rpc"
+HERE = TOP / "packaging"
+TIMES = (1980, 1, 1, 0, 0, 0)
+
+# Pure-Python wheels, pinned: the same file must run on every Python from 3.9 on, so tomli
+# goes in even if the Python that builds has no need of it.
+BUNDLED = ("loguru==0.7.3", "tomli==2.2.1")
+
+# What Python runs for shiv's own bootstrap, where `sitedir` is the folder of this file.
+PTH = "import sys; sys.path.append(sitedir + '/duet-rpc.zip/site-packages')\n"
+
+
+def main() -> None:
+    """Build both files of a release."""
+    top = TOP
+    build, dist = top / "build" / "pyz", top / "dist"
+    shutil.rmtree(build, ignore_errors=True)
+    dist.mkdir(exist_ok=True)
+    packages, site = build / "packages", build / "site-packages"
+    collect(packages)
+    site.mkdir()
+    with (site / "duet-rpc.zip").open("wb") as file:
+        write_archive(file, read_files(packages))
+    (site / "duet-rpc.pth").write_text(PTH)
+    made = build / "shiv.pyz"
+    python = [sys.executable, "-m"]
+    run(
+        *python, "shiv.cli", "--site-packages", site, "--reproducible",
+        "--python", "/usr/bin/env python3", "--entry-point", "duet_rpc.cli:main",
+        "--output-file", made,
+    )  # fmt: skip
+    finish(made, dist / "duet-rpc.pyz")
+    shutil.copyfile(top / "elisp" / "duet-rpc.el", dist / "duet-rpc.el")
+    print("built dist/duet-rpc.pyz and dist/duet-rpc.el")
+
+
+def run(*command: str | Path) -> None:
+    """Run a step; show what it said only where it failed."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{done.stdout}{done.stderr}duet-rpc: building the .pyz failed")
+
+
+def collect(packages: Path) -> None:
+    """Put what goes into the archive into one folder."""
+    run(
+        sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile",
+        "--only-binary", ":all:", "--platform", "any", "--implementation", "py", "--abi", "none",
+        "--target", packages, *BUNDLED,
+    )  # fmt: skip
+    for file in [*packages.rglob("RECORD"), *packages.rglob("REQUESTED")]:
+        file.unlink()
+    compiled = [file.name for file in packages.rglob("*") if file.suffix in (".so", ".pyd")]
+    if compiled:
+        sys.exit(f"duet-rpc: not pure Python: {', '.join(compiled)}")
+    ours = shutil.ignore_patterns("__pycache__", "*.pyc")
+    shutil.copytree(PACKAGE, packages / PACKAGE.name, ignore=ours)
+
+
+def read_files(packages: Path) -> dict[str, bytes]:
+    """Read what is to be unpacked, named as shiv's bootstrap wants it."""
+    return {
+        f"site-packages/{path.relative_to(packages)}": path.read_bytes()
+        for path in packages.rglob("*")
+        if path.is_file()
+    }
+
+
+def write_archive(file: IO[bytes], files: dict[str, bytes], stored: Container[str] = ()) -> None:
+    """Write an archive: one order, one time, one mode."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in sorted(files):
+            info = zipfile.ZipInfo(name, TIMES)
+            info.external_attr = 0o100644 << 16
+            info.create_system = 3
+            info.compress_type = zipfile.ZIP_STORED if name in stored else zipfile.ZIP_DEFLATED
+            archive.writestr(info, files[name])
+
+
+def finish(made: Path, target: Path) -> None:
+    """Write shiv's archive anew, with our start."""
+    with zipfile.ZipFile(made) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    for name in ("bundle", "unpack"):
+        files[f"_{name}.py"] = (HERE / f"{name}.py").read_bytes()
+    # What is unpacked is known by this name; it says all that is in the archive, and not only
+    # what shiv has put there.
+    build = hashlib.sha256(b"\0".join(files[name] for name in sorted(files))).hexdigest()[:16]
+    launcher = (HERE / "launcher.py").read_text().replace("@BUILD@", build)
+    files["__main__.py"] = launcher.encode()
+    files["__main__.pyc"] = compile_launcher(launcher)
+    fresh = target.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(b"#!/usr/bin/env python3\n")
+        # The launcher need not wait for zlib; the inner archive is packed already.
+        stored = ("__main__.py", "__main__.pyc", "site-packages/duet-rpc.zip")
+        write_archive(file, files, stored)
+    fresh.chmod(0o755)
+    fresh.replace(target)
+
+
+def compile_launcher(source: str) -> bytes:
+    """Compile it for the Python that builds: one of another version takes the source.
+
+    Python would compile the source twice at every start, a tenth of the time to the first
+    reply.
+    """
+    code = compile(source, "__main__.py", "exec", dont_inherit=True)
+    # It is never held against the source. The older format of marshal has no references,
+    # whose number would depend on what else the building Python has seen.
+    unchecked = (1).to_bytes(4, "little") + bytes(8)
+    return importlib.util.MAGIC_NUMBER + unchecked + marshal.dumps(code, 2)
+
+
+if __name__ == "__main__":
+    main()

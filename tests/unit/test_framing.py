@@ -1,0 +1,375 @@
+"""The decoder: bytes in, frames and faults out, the same however they are cut."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from duet_rpc.jsonrpc.content_length import ContentLengthDecoder
+from duet_rpc.jsonrpc.errors import Fault
+from duet_rpc.jsonrpc.framing import encode_content_length
+from duet_rpc.jsonrpc.limits import BODY_MAX, HEADER_MAX, PEEK
+from tests.hostile import (
+    AT_END,
+    BAD_LENGTHS,
+    GOOD,
+    ROWS,
+    VERSION,
+    Row,
+    check,
+    decode,
+    length,
+    pieces_of,
+)
+from tests.support import frame
+
+SMALL = [row for row in ROWS if len(row.data) < 20_000]
+
+
+def good(row: Row) -> Row:
+    return Row(row.name, row.data + GOOD, [*row.expected, *check_good])
+
+
+check_good = AT_END[-2].expected[-1:]
+
+
+def test_the_table_knows_its_own_lengths() -> None:
+    assert len(VERSION) == 43
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_hostile_input_costs_its_faults_and_not_the_next_frame(row: Row) -> None:
+    check([good(row)], decode([good(row).data]))
+
+
+@pytest.mark.parametrize("row", SMALL, ids=lambda row: row.name)
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_the_answer_does_not_depend_on_the_pieces(row: Row, size: int) -> None:
+    check([good(row)], decode(pieces_of(good(row).data, size)))
+
+
+@pytest.mark.parametrize("row", AT_END, ids=lambda row: row.name)
+@pytest.mark.parametrize("size", [1, 5, 100_000])
+def test_the_end_of_input_is_one_fault_at_most(row: Row, size: int) -> None:
+    check([row], decode(pieces_of(row.data, size), end=True))
+
+
+def test_all_rows_in_a_row_are_answered() -> None:
+    rows = [good(row) for row in ROWS]
+    data = b"".join(row.data for row in rows)
+    check(rows, decode(pieces_of(data, 64 * 1024)))
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        GOOD,
+        GOOD[:-3],
+        b"Content-Length: 43\r\n",
+        b"content-length:5\n\n",
+        b"Content-Length: 99999999\r\n\r\n",
+        b"Content-Type: text/plain\r\n",
+        b"\r\n",
+        b"\n",
+        b"garbage",
+        b'"',
+        b"{",
+        b"Content-Le",
+        b"X" * 5000,
+        VERSION.encode(),
+    ]
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.one_of(FRAGMENTS, st.binary(max_size=40)), max_size=12), st.randoms())
+def test_whatever_comes_is_answered_the_same_in_any_pieces_and_good_frames_survive(
+    parts: list[bytes], chance: random.Random
+) -> None:
+    # The empty line ends a header that may be open: two lengths in one are a fault.
+    data = b"".join(parts) + b"\n\n" + GOOD
+    whole = decode([data], end=True)
+    assert whole == decode(pieces_of(data, 1), end=True)
+    cuts = sorted(chance.randrange(len(data) + 1) for _ in range(5))
+    edges = [0, *cuts, len(data)]
+    assert whole == decode([data[a:b] for a, b in zip(edges, edges[1:])], end=True)
+    assert whole[-1] == {"jsonrpc": "2.0", "id": "good", "result": 0}
+
+
+def test_a_reply_has_the_one_header_that_emacs_wants() -> None:
+    assert encode_content_length("é".encode()) == b"Content-Length: 2\r\n\r\n\xc3\xa9"
+
+
+def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(frame(b" " * BODY_MAX))
+    taken = decoder.next()
+    assert isinstance(taken, (bytes, bytearray))
+    assert len(taken) == BODY_MAX
+    decoder.feed(b"Content-Length: %d\r\n\r\n" % (BODY_MAX + 1))
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fault.reason == "oversize"
+
+
+def test_discarding_a_gigabyte_costs_no_memory() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 1000000000\r\n\r\n")
+    assert isinstance(decoder.next(), Fault)
+    piece = b'{"a": "b"}, ' * 5000
+    tracemalloc.start()
+    for _ in range(1_000_000_000 // len(piece)):
+        decoder.feed(piece)
+        assert decoder.next() is None
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+    decoder.feed(GOOD)
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+def test_a_large_body_in_pieces_is_copied_a_few_times_at_most() -> None:
+    # Counted in bytes, not in seconds: every buffer that is made shows in the peak.
+    data = frame(b"x" * (BODY_MAX - 1))
+    pieces = pieces_of(data, 64 * 1024)
+    decoder = ContentLengthDecoder()
+    tracemalloc.start()
+    for piece in pieces[:-1]:
+        decoder.feed(piece)
+        assert decoder.next() is None
+    decoder.feed(pieces[-1])
+    body = decoder.next()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(body, bytearray)
+    assert len(body) == BODY_MAX - 1
+    assert peak < 2.6 * BODY_MAX
+
+
+def test_a_header_in_single_bytes_is_looked_at_once() -> None:
+    class Counting(bytearray):
+        looked = 0
+
+        def find(self, sub: bytes, start: int = 0, end: int = 1 << 30) -> int:  # type: ignore[override]
+            Counting.looked += min(end, len(self)) - start
+            return super().find(sub, start, end)
+
+    decoder = ContentLengthDecoder()
+    decoder._buffer = Counting()
+    data = b"X-Pad: " + b"a" * 8000
+    decoder.feed(data[:1])
+    decoder._buffer = Counting(decoder._buffer)
+    decoder.next()
+    for byte in data[1:]:
+        decoder.feed(bytes([byte]))
+        assert decoder.next() is None
+    assert Counting.looked < 2 * len(data)
+
+
+def test_a_lost_decoder_holds_at_most_one_header() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"garbage\n")
+    assert isinstance(decoder.next(), Fault)
+    decoder.feed(b"Content-Length: ")
+    for _ in range(3 * HEADER_MAX):
+        decoder.feed(b"123")
+        assert decoder.next() is None
+        assert len(decoder._buffer) <= 2 * HEADER_MAX
+
+
+def test_a_dropped_header_is_not_completed_by_its_rest() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 4")
+    assert decoder.next() is None
+    assert decoder.partial
+    decoder.expire()
+    assert not decoder.partial
+    decoder.feed(b"3\r\n\r\n" + VERSION.encode())
+    assert decoder.next() is None
+    decoder.feed(GOOD)
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("size", [500, 5000])
+def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all(size: int) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: %d\r\n\r\n" % size + VERSION.encode() + GOOD)
+    assert decoder.next() is None
+    decoder.expire()
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+def test_frames_swallowed_behind_a_long_header_are_served_after_all() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"X-Pad: " + b"a" * 2000)
+    assert decoder.next() is None
+    decoder.feed(b"\r\nContent-Length: %d\r\n\r\n" % (2 * len(GOOD)) + 2 * GOOD)
+    assert decoder.next() == 2 * GOOD
+    decoder.reject()
+    assert [decoder.next() for _ in range(3)] == [*[GOOD.partition(b"\r\n\r\n")[2]] * 2, None]
+
+
+def test_between_frames_nothing_is_pending() -> None:
+    decoder = ContentLengthDecoder()
+    assert not decoder.partial
+    decoder.feed(b"\r\n\r\n" + GOOD + b"\n")
+    assert isinstance(decoder.next(), bytes)
+    assert decoder.next() is None
+    assert not decoder.partial
+
+
+def test_an_empty_body_is_a_frame_and_takes_nothing_of_what_follows() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 0\r\n\r\n" + GOOD)
+    assert decoder.next() == b""
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("size", [1, 43, 100_000])
+def test_nothing_is_held_where_the_next_byte_begins_a_frame_and_only_there(size: int) -> None:
+    decoder = ContentLengthDecoder()
+    assert decoder.take_back(0) == b""
+    for _ in range(2):
+        data = frame(b" " * size)
+        decoder.feed(data[:-1])
+        assert decoder.next() is None
+        assert decoder.take_back(0) is None
+        decoder.feed(data[-1:])
+        assert decoder.take_back(0) is None
+        assert decoder.next() == b" " * size
+        assert decoder.next() is None
+        assert decoder.take_back(0) == b""
+        assert len(decoder._buffer) < 100_000, "a large frame is kept for nothing"
+    decoder.feed(b"garbage\n")
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    assert decoder.take_back(100) is None
+
+
+BODY = bytes(range(256)) * 40
+
+
+def in_one_place(size: int) -> ContentLengthDecoder:
+    """Feed so much of a frame with that body, and have it come together in one place."""
+    decoder, made = ContentLengthDecoder(), list[int]()
+    decoder.feed(frame(BODY)[: -len(BODY)] + BODY[:size])
+    assert decoder.next() is None
+    decoder.reserve(2000, made.append)
+    assert made == [len(BODY)]
+    assert decoder.partial
+    return decoder
+
+
+def test_a_large_body_comes_together_in_one_place() -> None:
+    for rest in (b"", GOOD):
+        decoder = in_one_place(2000)
+        for at in range(2000, len(BODY), 1000):
+            assert decoder.next() is None
+            decoder.feed(BODY[at : at + 1000] + (rest if at + 1000 >= len(BODY) else b""))
+        assert decoder.next() == BODY
+        assert decoder.next() == (rest.partition(b"\r\n\r\n")[2] or None)
+
+
+def test_a_large_body_behind_garbage_comes_together_too() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"garbage\n" + frame(BODY)[:5000])
+    assert isinstance(decoder.next(), Fault)
+    assert decoder.next() is None
+    decoder.reserve(2000, lambda _: None)
+    decoder.feed(frame(BODY)[5000:])
+    assert decoder.next() == BODY
+
+
+@pytest.mark.parametrize(("come", "large"), [(1999, 2000), (8241, 2000), (3000, 3001)])
+def test_what_is_not_large_or_nearly_there_grows_as_it_comes(come: int, large: int) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(frame(BODY)[: -len(BODY)] + BODY[:come])
+    assert decoder.next() is None
+    decoder.reserve(large, lambda _: pytest.fail("it is not large"))
+    decoder.feed(BODY[come:])
+    assert decoder.next() == BODY
+
+
+def test_the_rest_of_a_header_is_no_large_body() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: 43\r\nX-Header: of some length")
+    assert decoder.next() is None
+    decoder.reserve(10, lambda _: pytest.fail("it is not a body"))
+    decoder.feed(b"\r\n\r\n" + VERSION.encode())
+    assert decoder.next() == VERSION.encode()
+
+
+def test_a_large_body_that_is_cut_off_is_one_fault_with_what_has_come() -> None:
+    decoder = in_one_place(2000)
+    decoder.feed(b"more")
+    decoder.finish()
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert (fault.detail, fault.body) == (
+        "input ended before the announced length", BODY[:2000] + b"more",
+    )  # fmt: skip
+
+
+def test_a_frame_swallowed_by_a_large_one_is_served_after_all() -> None:
+    decoder = in_one_place(2000)
+    decoder.feed(b"\n" + GOOD)
+    assert decoder.next() is None
+    decoder.expire()
+    for _ in range(2):
+        assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+        assert decoder.next() is None
+        decoder.feed(GOOD)
+    decoder = in_one_place(2000)
+    decoder.feed((b"\n" + GOOD).ljust(len(BODY) - 2000))
+    assert decoder.next() == BODY[:2000] + (b"\n" + GOOD).ljust(len(BODY) - 2000)
+    decoder.reject()
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("value", BAD_LENGTHS.values(), ids=list(BAD_LENGTHS))
+def test_a_length_that_is_no_number_is_never_taken_for_one(value: str) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(length(value))
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fault.detail == "Content-Length is not a number"
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_the_head_of_an_oversized_answer_is_waited_for_after_a_broken_frame_too(size: int) -> None:
+    decoder = ContentLengthDecoder(from_server=True)
+    decoder.feed(frame(b"{" * 500) + frame(b" " * size))
+    assert decoder.next() == b"{" * 500
+    decoder.reject()
+    assert decoder.next() == b" " * size
+    assert decoder.next() is None
+    assert decoder.take_back(0) == b""
+    decoder.feed(b"Content-Length: 99999999\r\n\r\n")
+    assert decoder.next() is None
+    head = b'{"jsonrpc":"2.0","id":7,'.ljust(PEEK)
+    decoder.feed(head)
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert (fault.reason, fault.body) == ("oversize", head)
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        (b"Content-Le", "input ended inside a header"),
+        (b"Content-Length: 43\r\n", "input ended inside a header"),
+        (b"Content-Length: 43\r\n\r\n{", "input ended before the announced length"),
+    ],
+)
+def test_where_the_input_ended_is_said(data: bytes, detail: str) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(data)
+    assert decoder.next() is None
+    decoder.finish()
+    fault = decoder.next()
+    assert isinstance(fault, Fault)
+    assert fault.detail == detail
+    assert decoder.next() is None

@@ -120,12 +120,12 @@ def _set_timeout(backend: BackendSettings, value: object, _path: str) -> str | N
 
 
 def _set_capabilities(backend: BackendSettings, value: object, _path: str) -> str | None:
-    from duet_rpc.jsonrpc.messages import to_json
+    from duet_rpc.jsonrpc.jsontext import dumps
 
     if not isinstance(value, dict):
         return "must be a table, such as { sampling = {} }"
     try:
-        to_json(value)
+        dumps(value)
     except (TypeError, ValueError):
         return "holds what JSON has no word for"
     backend.capabilities = value

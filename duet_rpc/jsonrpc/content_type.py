@@ -1,18 +1,19 @@
-"""The header Content-Type: optional, and one value with one charset is all it may say."""
+"""The header Content-Type: optional, and one media type with one charset is all it may say."""
 
 from __future__ import annotations
 
-from duet_rpc.jsonrpc.errors import BAD_CHARSET, UNSUPPORTED_CONTENT_TYPE
+from duet_rpc.jsonrpc.errors import BAD_CHARSET, UNSUPPORTED_CONTENT_TYPE, Error
 
 MEDIA_TYPE = b"application/vscode-jsonrpc"
 CHARSETS = (b"utf-8", b"utf8")
 
 
-def refuse_content_type(value: bytes) -> tuple[str, str] | None:
-    """Say what is wrong with a Content-Type, as (reason, detail)."""
+def refuse_content_type(value: bytes) -> Error | None:
+    """Return the error that a Content-Type is, or None."""
     media_type, *parameters = split_parameters(value)
     if media_type.lower() != MEDIA_TYPE:
-        return UNSUPPORTED_CONTENT_TYPE, f"Content-Type must be {MEDIA_TYPE.decode()}"
+        detail = f"Content-Type must be {MEDIA_TYPE.decode()}"
+        return Error.invalid_request(detail, UNSUPPORTED_CONTENT_TYPE)
     for parameter in parameters:
         name, _, charset = parameter.partition(b"=")
         if name.strip().lower() == b"charset":
@@ -20,18 +21,18 @@ def refuse_content_type(value: bytes) -> tuple[str, str] | None:
             if charset[:1] == charset[-1:] == b'"':
                 charset = charset[1:-1]
             if charset.lower() not in CHARSETS:
-                return BAD_CHARSET, "charset must be utf-8"
+                return Error.invalid_request("charset must be utf-8", BAD_CHARSET)
     return None
 
 
 def split_parameters(value: bytes) -> list[bytes]:
     """Split at the semicolons that stand outside quotes."""
-    pieces = [b""]
+    parts = [b""]
     for index, text in enumerate(value.split(b'"')):
         if index % 2:
-            pieces[-1] += b'"' + text + b'"'
+            parts[-1] += b'"' + text + b'"'
         else:
             first, *more = text.split(b";")
-            pieces[-1] += first
-            pieces += more
-    return [piece.strip() for piece in pieces]
+            parts[-1] += first
+            parts += more
+    return [part.strip() for part in parts]

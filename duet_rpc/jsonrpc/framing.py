@@ -1,127 +1,119 @@
-"""Bytes to frames and back, without I/O: one interface, three framings.
+r"""Bytes to frames and back, without I/O: one interface, three framings.
 
-A decoder is fed pieces as they arrive and asked for what they add up to: a frame (its
-body, as bytes), a `Fault`, or None for "need more". It never raises, and the same bytes
-give the same answers however they were cut.
+A decoder is fed chunks as they arrive and asked for what they add up to: a frame (its body,
+as bytes), a `Fault`, or None for "need more". It never raises, and the same bytes give the
+same answers however they were cut.
 
-What makes it more than a loop is that a fault does not end the connection. After a fault
-whose frame has no known end a decoder is *lost*: it drops bytes, silently, up to where a
-frame must begin. How that is known is said where each of the three lives: `content_length`,
-`length_prefixed`, `lines`.
-
-Going back costs time, and a frame in which the next begins, in which the next begins, must
-not cost quadratic time. So bytes that were part of a broken frame once are *seen*, and a
-frame that begins among them is broken as soon as the beginning of another shows inside it.
+A fault does not end the connection. After a fault whose frame has no known end a decoder
+is lost: it drops bytes, silently, up to where a frame must begin. How that is known is
+said where each decoder lives: `content_length`, `length_prefixed`, `lines`.
 
 A server is read a little differently from a client (`from_server`). A client is told at once
-that its request is oversized; of a server's oversized answer the first bytes are waited for
-and handed out with the fault, for in them, most likely, stands whose answer it is. And text
-on a server's stdout is no length of a gigabyte to be skipped.
+that its request is oversized; of a server's oversized reply the first bytes are waited for
+and returned with the fault, because they most likely hold the id of the request it answers.
+And text on a server's stdout is not taken for a length of a gigabyte.
+
+    >>> decoder = CONTENT_LENGTH.decoder()
+    >>> decoder.feed(b"Content-Length: 2\r\n\r\n{")
+    >>> decoder.next() is None
+    True
+    >>> decoder.feed(b"}")
+    >>> decoder.next()
+    b'{}'
 """
 
 from __future__ import annotations
 
-from duet_rpc.jsonrpc.content_length import ContentLengthDecoder
+from typing import TYPE_CHECKING, Protocol
 
-TYPE_CHECKING = False
+from duet_rpc.jsonrpc.content_length import ContentLengthDecoder
+from duet_rpc.jsonrpc.length_prefixed import LengthPrefixedDecoder
+from duet_rpc.jsonrpc.lines import LinesDecoder
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
     from duet_rpc.jsonrpc.errors import Fault
 
-    class Decoder(Protocol):
-        """What the three have in common."""
 
-        def feed(self, data: bytes) -> None:
-            """Take one piece of input."""
+class Decoder(Protocol):
+    """What the three decoders have in common."""
 
-        def next(self) -> bytes | bytearray | Fault | None:
-            """Return the next frame or fault, or None where more bytes are needed."""
+    def feed(self, chunk: bytes) -> None:
+        """Add a chunk of input."""
 
-        def reject(self) -> None:
-            """Take note that the frame just handed out held no JSON."""
+    def next(self) -> bytes | Fault | None:
+        """Return the next frame's body or a fault, or None where more bytes are needed."""
 
-        def reserve(self, large: int, make_room: Callable[[int], None]) -> None:
-            """Take all memory for a body at once, if so much has come and is still to come."""
+    def reject(self) -> None:
+        """Resynchronize: the frame that `next` returned last is not JSON."""
 
-        def take_back(self, most: int) -> bytes | None:
-            """Give back what has come of a frame of which nothing is read yet.
+    def expire(self) -> None:
+        """Discard the frame that did not arrive in time, and all that arrived of it."""
 
-            It may be nothing. None: something is read, or it is more than so many bytes.
-            """
+    def finish(self) -> None:
+        """Note that no more will come; `next` then tells what that cut off."""
 
-        def expire(self) -> None:
-            """Drop the frame that did not arrive in time."""
-
-        def finish(self) -> None:
-            """Take note that no more will come; `next` then says what that cut off."""
-
-        @property
-        def partial(self) -> bool:
-            """True inside a frame, where the rest must come in time."""
+    @property
+    def partial(self) -> bool:
+        """True inside a frame, where the rest must come in time."""
 
 
 def encode_content_length(body: bytes) -> bytes:
-    """Make one frame. jsonrpc.el wants exactly this header, and nothing else in it."""
+    """Return one frame. jsonrpc.el wants exactly this header, and nothing else in it."""
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def encode_length_prefixed(body: bytes) -> bytes:
-    """Make one frame: the length in four bytes, the body, a newline that is not counted."""
+    """Return one frame: the length in four bytes, the body, a newline that is not counted."""
     return len(body).to_bytes(4, "big") + body + b"\n"
 
 
 def encode_line(body: bytes) -> bytes:
-    """Make one line. Compact JSON has no raw newline; what others take for one is escaped."""
+    """Return one line. Compact JSON has no raw newline; what others take for one is escaped."""
     return body.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029") + b"\n"
 
 
 class Framing:
     """How frames are told apart on the way in and made on the way out."""
 
-    __slots__ = ("decoder", "encode", "form")
+    __slots__ = ("decoder", "description", "encode", "name")
 
     def __init__(
-        self, form: str, decoder: Callable[..., Decoder], encode: Callable[[bytes], bytes]
+        self,
+        name: str,
+        description: str,
+        decoder: Callable[..., Decoder],
+        encode: Callable[[bytes], bytes],
     ) -> None:
-        self.form = form  # how a person is told what to type
+        self.name = name
+        self.description = description  # how a person is told what to type
         self.decoder = decoder  # takes `from_server`
         self.encode = encode
 
-
-# The start of a daemon that Emacs has started does without the other two.
-
-
-def _length_prefixed(from_server: bool = False) -> Decoder:
-    from duet_rpc.jsonrpc.length_prefixed import LengthPrefixedDecoder
-
-    return LengthPrefixedDecoder(from_server)
-
-
-def _lines(from_server: bool = False) -> Decoder:
-    from duet_rpc.jsonrpc.lines import LinesDecoder
-
-    return LinesDecoder(from_server)
+    def __repr__(self) -> str:
+        return f"<Framing {self.name}>"
 
 
 CONTENT_LENGTH = Framing(
-    "each after a Content-Length header", ContentLengthDecoder, encode_content_length
+    "content-length",
+    "each after a Content-Length header",
+    ContentLengthDecoder,
+    encode_content_length,
 )
 LENGTH_PREFIXED = Framing(
-    "each after its length in four bytes", _length_prefixed, encode_length_prefixed
+    "length-prefixed",
+    "each after its length in four bytes",
+    LengthPrefixedDecoder,
+    encode_length_prefixed,
 )
-LINES = Framing("one a line", _lines, encode_line)
+LINES = Framing("lines", "one a line", LinesDecoder, encode_line)
 
-FRAMINGS = {
-    "content-length": CONTENT_LENGTH,
-    "length-prefixed": LENGTH_PREFIXED,
-    "lines": LINES,
-}
+FRAMINGS = {each.name: each for each in (CONTENT_LENGTH, LENGTH_PREFIXED, LINES)}
 
 
 def guess_framing(first: bytes) -> Framing:
-    """Tell the framing by the first byte that is not a line's end."""
+    """Tell the framing by the first byte that is not part of a line's end."""
     byte = first.lstrip(b"\r\n")[:1]
     if byte == b"\0":
         return LENGTH_PREFIXED

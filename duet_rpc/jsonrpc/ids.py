@@ -1,62 +1,50 @@
-"""Whose request is it: ids of the one who asked, and ids that the one who is asked sees.
+"""Exact id remapping: the ids of those who ask, and the ids that those who are asked see.
 
-An original id is the JSON text that it came as, so that `1`, `"1"` and `1.0` are three
-ids; as keys of a dict the values themselves would be one or two. Each step is a single
-operation on a dict, so that threads may share a remapper without a lock.
+Each step is a single operation on a dict, so that threads may share a remapper without a
+lock.
 """
 
 from __future__ import annotations
 
 from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duet_rpc.jsonrpc.messages import Id
 
 
-class InFlight(Exception):
-    """The asker has not had its answer to an earlier request of this id."""
+class IdRemapper:
+    """Gives each request an id of its own, and gives the original back once.
 
+    >>> ids = IdRemapper()
+    >>> ids.remap("a", "pylsp"), ids.remap("a", "time")
+    (1, 2)
+    >>> ids.restore(2), ids.restore(2)
+    (('a', 'time'), None)
+    >>> ids.pending_count()
+    1
+    """
 
-LONGEST = 18
-"""Digits of an id of ours. Converting one of many thousands is refused, or takes its time."""
-
-
-def read_own(id: str | None) -> int:
-    """Read an id that may be one of ours; 0, which none is, where it can't be."""
-    return int(id) if id is not None and id.isdigit() and len(id) <= LONGEST else 0
-
-
-class Remapper:
-    """The requests in flight in one direction."""
+    __slots__ = ("_numbers", "_pending")
 
     def __init__(self) -> None:
         self._numbers = count(1)
-        self._pending: dict[int, tuple[str, str, str | None]] = {}
-        self._taken: dict[tuple[str | None, str], int] = {}
+        self._pending: dict[int, tuple[Id, str]] = {}
+
+    def remap(self, id: Id, backend: str) -> int:
+        """Return the id under which a request goes to a backend, unique and from 1 up."""
+        fresh = next(self._numbers)
+        self._pending[fresh] = (id, backend)
+        return fresh
 
     def fresh(self) -> int:
-        """Return an id for a request of our own."""
+        """Return an id for a request of one's own; nothing is restored from it."""
         return next(self._numbers)
 
-    def remap(self, original: str, backend: str, asker: str | None = None) -> int:
-        """Take a request in; return its id, unique and from 1 up.
+    def restore(self, gateway_id: int) -> tuple[Id, str] | None:
+        """Return the original id and the backend, once; then None."""
+        return self._pending.pop(gateway_id, None)
 
-        `asker` tells apart those who choose their ids without knowing of each other.
-        """
-        id = next(self._numbers)
-        if self._taken.setdefault((asker, original), id) != id:
-            raise InFlight(original)
-        self._pending[id] = (original, backend, asker)
-        return id
-
-    def restore(self, id: int) -> tuple[str, str]:
-        """Let a request go: its original id and its backend, once; then KeyError."""
-        original, backend, asker = self._pending.pop(id)
-        del self._taken[asker, original]
-        return original, backend
-
-    def find(self, original: str, asker: str | None = None) -> int | None:
-        """Return the id of a request in flight."""
-        return self._taken.get((asker, original))
-
-    @property
     def pending_count(self) -> int:
-        """How many requests are in flight."""
+        """Return how many requests are in flight."""
         return len(self._pending)

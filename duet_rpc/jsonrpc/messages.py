@@ -1,317 +1,328 @@
-"""JSON text to messages and back.
+"""Typed messages: what JSON-RPC 2.0 says, as values that can't be wrong.
 
-A message is one of a closed set: a `Request` (a notification is one without an id), a
-`Response`, or a `Failure` that says what the text was instead. Ids are kept as the JSON
-text they came as, because that is the only form in which `1.0`, `1e400`, `-0` and a
-lone surrogate survive the round trip.
+`parse` turns text into a `Request`, `Notification`, `Success` or `Failure` (a list of them
+for a batch), `encode` turns them into bytes. Ids keep their spelling: an integer is an
+`int`, and a number that Python's numbers can't hold exactly is an `ExactNumber`.
 
-The parser is the C half of `json`, used directly: `import json` brings in `re`, which
-takes longer than all else on the way to the first reply. `re` and the rest of `json`
-are imported where a fault or an unusual value needs them, and so is what else is seldom
-needed: `broken` finds the id of a text that is no JSON, `large` parses large ones.
+    >>> request = parse(b'{"jsonrpc": "2.0", "id": 1.0, "method": "add", "params": [1, 2]}')
+    >>> request
+    Request(method='add', params=[1, 2], id=ExactNumber('1.0'))
+    >>> encode(Success(request.id, 3))
+    b'{"jsonrpc":"2.0","id":1.0,"result":3}'
 """
 
 from __future__ import annotations
 
-import sys
-from _json import (
-    encode_basestring,
-    encode_basestring_ascii,
-    make_encoder,
-    make_scanner,
-)
+from typing import TYPE_CHECKING, Any, Union
 
-from duet_rpc.jsonrpc.errors import (
-    BATCH_NOT_SUPPORTED,
-    INVALID_ID_TYPE,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    TITLES,
-    Fault,
+from duet_rpc.jsonrpc import salvage
+from duet_rpc.jsonrpc.errors import INVALID_ID_TYPE, Error
+from duet_rpc.jsonrpc.jsontext import (
+    NOT_JSON,
+    SPACE,
+    dumps,
+    explain,
+    loads,
+    scan,
+    split_array,
+    split_object,
+    to_utf8,
+    write_id,
 )
-from duet_rpc.jsonrpc.limits import BATCH_MAX, INTEGER_DIGITS_MAX
+from duet_rpc.jsonrpc.limits import BATCH_MAX
+from duet_rpc.jsonrpc.values import JSON_NUMBER, ExactNumber, RawJson, Value, set_field
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Mapping
 
-SPACE = " \t\n\r"
-NULL = "null"
+    Id = Union[str, int, float, None]
+    Params = Union[dict[str, object], list[object], RawJson, None]
+    Parsed = Union["Message", "InvalidMessage", list[Union["Message", "InvalidMessage"]]]
 
-LARGE = 1024 * 1024
-"""Bytes from which on a body is parsed with more effort: see `large`."""
+_MISSING = object()
 
 
-class Request:
-    """A call: with an id it wants a reply, without one it is a notification."""
+def check_id(id: object) -> Id:
+    """Return an id, a float as the number that it is written as; raises TypeError."""
+    if id is None or isinstance(id, (str, ExactNumber)) or type(id) is int:
+        return id
+    if isinstance(id, float):
+        return ExactNumber(repr(id))  # which refuses NaN and infinity
+    if isinstance(id, int) and not isinstance(id, bool):
+        return int(id)
+    raise TypeError(f"an id is a string, a number or None, not {type(id).__name__}")
 
-    __slots__ = ("id", "method", "params")
+
+def check_call(method: object, params: object) -> None:
+    """Raise TypeError where these are not the method and the params of a call."""
+    if not isinstance(method, str):
+        raise TypeError(f"a method is a string, not {type(method).__name__}")
+    if params is not None and not isinstance(params, (dict, list, RawJson)):
+        raise TypeError(f"params are a dict, a list or None, not {type(params).__name__}")
+
+
+class Request(Value):
+    """A call that wants a reply."""
+
+    __slots__ = ("method", "params", "id")  # noqa: RUF023 - the order of the constructor
+
+    method: str
+    params: Params
+    id: Id
+    is_notification = False
+
+    def __init__(self, method: str, params: Params = None, id: object = _MISSING) -> None:
+        if id is _MISSING:
+            raise TypeError("a Request has an id; without one it is a Notification")
+        check_call(method, params)
+        set_field(self, "method", method)
+        set_field(self, "params", params)
+        set_field(self, "id", check_id(id))
+
+
+class Notification(Value):
+    """A call that gets no reply."""
+
+    __slots__ = ("method", "params")
+
+    method: str
+    params: Params
+    is_notification = True
+
+    def __init__(self, method: str, params: Params = None) -> None:
+        check_call(method, params)
+        set_field(self, "method", method)
+        set_field(self, "params", params)
+
+
+class Success(Value):
+    """A reply with a result."""
+
+    __slots__ = ("id", "result")
+
+    id: Id
+    result: object
+
+    def __init__(self, id: object, result: object) -> None:
+        set_field(self, "id", check_id(id))
+        set_field(self, "result", result)
+
+
+class Failure(Value):
+    """A reply with an error."""
+
+    __slots__ = ("id", "error")  # noqa: RUF023
+
+    id: Id
+    error: Error
+
+    def __init__(self, id: object, error: Error) -> None:
+        if not isinstance(error, Error):
+            raise TypeError(f"a Failure has an Error, not {type(error).__name__}")
+        set_field(self, "id", check_id(id))
+        set_field(self, "error", error)
+
+
+Message = Union[Request, Notification, Success, Failure]
+
+
+class InvalidMessage(ValueError):
+    """A text is not a message; `failure` is the reply that says why."""
 
     def __init__(
-        self, method: str, params: dict[str, object] | list[object] | None, id: str | None
+        self, error: Error, id: Id = None, *, id_known: bool = False, method: str | None = None
     ) -> None:
-        self.method = method
-        self.params = params
-        self.id = id
+        super().__init__(error.message)
+        self.failure = Failure(id, error)
+        self.id_known = id_known  # an id could be read; the failure's None is a real null
+        self.method = method  # where one could be read
 
 
-class Response:
-    """An answer to a question that was never asked."""
-
-    __slots__ = ("id",)
-
-    def __init__(self, id: str | None) -> None:
-        self.id = id
+# Text to messages.
 
 
-class Failure:
-    """An error reply; `id` is None where it answers a notification and stays unsent."""
+def parse(data: str | bytes, *, allow_null_id: bool = True) -> Message | list[Message]:
+    """Return the message of a JSON text, or the list of messages of a batch.
 
-    __slots__ = ("cause", "code", "data", "id", "message")
-
-    def __init__(
-        self,
-        id: str | None,
-        code: int,
-        message: str,
-        data: object = None,
-        cause: BaseException | None = None,
-    ) -> None:
-        self.id = id
-        self.code = code
-        self.message = message
-        self.data = data
-        self.cause = cause  # for the log alone
-
-
-class Batch:
-    """Several messages in one frame, answered in one."""
-
-    __slots__ = ("messages",)
-
-    def __init__(self, messages: list[Request | Response | Failure]) -> None:
-        self.messages = messages
+    Raises `InvalidMessage` for anything else, for one bad message in a batch too.
+    """
+    body = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    parsed = read_message(body)
+    messages = parsed if isinstance(parsed, list) else [parsed]
+    found: list[Message] = []
+    for message in messages:
+        if isinstance(message, InvalidMessage):
+            raise message
+        if not allow_null_id and isinstance(message, Request) and message.id is None:
+            error = Error.invalid_request("id must not be null", INVALID_ID_TYPE)
+            raise InvalidMessage(error, id_known=True, method=message.method)
+        found.append(message)
+    return found if isinstance(parsed, list) else found[0]
 
 
-class Scanner:
-    """What the C scanner asks of its maker."""
+def read_message(body: bytes | bytearray, raw: bool = False) -> Parsed:
+    """Return the message, the batch or the `InvalidMessage` that a body holds.
 
-    strict = True
-    object_hook = None
-    object_pairs_hook = None
-    parse_float = float
-
-    @staticmethod
-    def parse_int(digits: str) -> int:
-        """Take an integer of any length that can be converted in time."""
-        if len(digits) > INTEGER_DIGITS_MAX:
-            raise ValueError("integer too long")
-        return int(digits)
-
-    @staticmethod
-    def parse_constant(name: str) -> object:
-        """Refuse what JSON has no word for."""
-        raise ValueError(f"{name} is not JSON")
-
-
-if getattr(sys, "get_int_max_str_digits", int)() == INTEGER_DIGITS_MAX:
-    # The interpreter holds the limit itself, and `int` is called without a detour.
-    Scanner.parse_int = int  # type: ignore[assignment]
-
-if hasattr(sys, "gettotalrefcount"):
-    # A debug build aborts where others raise the SystemError that `parse` lives with.
-    import json.decoder  # noqa: F401
-
-scan = make_scanner(Scanner())  # type: ignore[arg-type]
-
-
-def parse(body: bytes | bytearray, batch: bool = False) -> Request | Response | Failure | Batch:
-    """Turn one body into the message it holds; an array only where batches are allowed."""
-    if len(body) > LARGE:
-        from duet_rpc.jsonrpc.large import parse_large
-
-        return parse_large(body, batch)
-    return parse_text(body, batch)
-
-
-def parse_text(body: bytes | bytearray, batch: bool) -> Request | Response | Failure | Batch:
-    """Do so by parsing the JSON in it."""
+    With `raw` the params, results and errors' data are `RawJson`: the text as it came.
+    """
     try:
         text = str(body, "utf-8")
-        start = 0
-        if text[:1] != "{":
-            start = len(text) - len(text.lstrip(SPACE))
-        value, end = scan(text, start)
-        if end != len(text) and text[end:].strip(SPACE):
-            raise ValueError("more than one JSON value")
-    except SystemError:
-        # The C scanner raises an error class of `json.decoder` that it takes to be loaded.
-        # Loading it at the first fault, not at start, is a fifth off the time to the first
-        # reply.
-        import json.decoder  # noqa: F401
-
-        return parse_text(body, batch)
     except UnicodeDecodeError:
-        return fail(Fault(PARSE_ERROR, "the body is not UTF-8", body=body))
-    except RecursionError:
-        return fail(Fault(PARSE_ERROR, "nested too deeply", body=body))
-    except (ValueError, StopIteration) as error:
-        return fail(Fault(PARSE_ERROR, _what_is_wrong(error), body=body))
+        return invalid(Error.parse_error("the body is not UTF-8"), body)
+    try:
+        if raw and text.lstrip(SPACE)[:1] == "{":
+            return _read_raw(text, body)
+        value = loads(text)
+    except NOT_JSON as error:
+        return invalid(Error.parse_error(explain(error)), body)
     if type(value) is dict:
-        return read_envelope(value, body)
+        return _read_object(value, body)
     if type(value) is list:
-        if batch:
-            return _read_batch(value, text, start)
-        return Failure(
-            NULL, INVALID_REQUEST, "Batch requests not supported", {"reason": BATCH_NOT_SUPPORTED}
-        )
-    return fail(Fault(INVALID_REQUEST, "expected an object"))
+        return _read_batch(value, text)
+    return InvalidMessage(Error.invalid_request("expected an object"))
 
 
-def _read_batch(elements: list[object], text: str, at: int) -> Batch | Failure:
+def invalid(error: Error, body: bytes | bytearray) -> InvalidMessage:
+    """Make the `InvalidMessage` of a broken body, with the id and the method in it."""
+    text = salvage.find_id(body)
+    known, id = (False, None) if text is None else _id_of_text(text)
+    return InvalidMessage(error, id, id_known=known, method=salvage.find_method(body))
+
+
+def _read_batch(elements: list[object], text: str) -> Parsed:
     if not 0 < len(elements) <= BATCH_MAX:
         detail = f"a batch holds 1 to {BATCH_MAX} messages"
-        return fail(Fault(INVALID_REQUEST, detail))
-    # Each element is parsed once more from its own text: its id is kept as it came.
-    messages: list[Request | Response | Failure] = []
-    for element in elements:
-        at = _skip_space(text, at + 1)  # past the bracket or the comma
-        end = scan(text, at)[1]
-        if isinstance(element, dict):
-            messages.append(read_envelope(element, text[at:end].encode()))
-        else:
-            messages.append(fail(Fault(INVALID_REQUEST, "expected an object")))
-        at = _skip_space(text, end)
-    return Batch(messages)
+        return InvalidMessage(Error.invalid_request(detail))
+    # Each element is read once more from its own text: its id is kept as it came.
+    return [
+        _read_object(element, part.encode("utf-8", "surrogatepass"))
+        if type(element) is dict
+        else InvalidMessage(Error.invalid_request("expected an object"))
+        for element, part in zip(elements, split_array(text))
+    ]
 
 
-def _skip_space(text: str, at: int) -> int:
-    while text[at] in SPACE:
-        at += 1
-    return at
+def _read_raw(text: str, body: bytes | bytearray) -> Message | InvalidMessage:
+    members, end = split_object(text, len(text) - len(text.lstrip(SPACE)))
+    if text[end:].strip(SPACE):
+        raise ValueError(f"more than one JSON value, the second at character {end}")
+
+    def as_text(name: str, value: object) -> RawJson:
+        _, start, end = members[name]
+        if name == "error":
+            _, start, end = split_object(text, start)[0]["data"]
+        return RawJson(text[start:end], value)
+
+    return _read_object({name: found[0] for name, found in members.items()}, body, as_text)
 
 
-def fail(fault: Fault) -> Failure:
-    """Turn a fault into its reply, with the id where one can be read."""
-    from duet_rpc.jsonrpc.broken import read_id
+def _keep(_name: str, value: object) -> object:
+    return value
 
-    return Failure(
-        read_id(fault.body) or NULL,
-        fault.code,
-        f"{TITLES[fault.code]}: {fault.detail}",
-        None if fault.reason is None else {"reason": fault.reason},
+
+def _read_object(
+    value: Mapping[str, Any],
+    body: bytes | bytearray,
+    payload: Callable[[str, Any], Any] = _keep,
+) -> Message | InvalidMessage:
+    """Return the message that an object is; `payload` makes what it carries of a member."""
+    method = value.get("method")
+    is_call = "method" in value or not ("result" in value or "error" in value)
+    id = value.get("id", _MISSING)
+    known = True
+    if id is _MISSING:
+        known, id = False, None
+    elif type(id) is float or (type(id) is int and id == 0):  # -0 is not 0
+        known, id = _id_of_text(salvage.find_id(body) or dumps(id))
+    elif id is not None and type(id) not in (str, int):
+        error = Error.invalid_request("id must be a string, a number or null", INVALID_ID_TYPE)
+        return InvalidMessage(error, method=method if isinstance(method, str) else None)
+    detail = None
+    if value.get("jsonrpc") != "2.0":
+        detail = 'jsonrpc must be "2.0"'
+    elif not is_call:
+        return _read_reply(value, known, id, payload)
+    elif not isinstance(method, str):
+        detail = "method must be a string"
+    else:
+        params = value.get("params")
+        if params is None or isinstance(params, (dict, list)):
+            if params is not None:
+                params = payload("params", params)
+            return Request(method, params, id) if known else Notification(method, params)
+        detail = "params must be an object or an array"
+    error = Error.invalid_request(detail)
+    name = method if isinstance(method, str) else None
+    return InvalidMessage(error, id, id_known=known, method=name)
+
+
+def _read_reply(
+    value: Mapping[str, Any],
+    known: bool,
+    id: Id,
+    payload: Callable[[str, Any], Any],
+) -> Message | InvalidMessage:
+    error = value.get("error")
+    if not known:
+        detail = "a reply has an id"
+    elif "result" not in value and isinstance(error, dict):
+        code, message, data = error.get("code"), error.get("message"), error.get("data")
+        if type(code) is int and isinstance(message, str):
+            if data is not None:
+                data = payload("error", data)
+            return Failure(id, Error(code, message, data))
+        detail = "an error has an integer for its code and a string for its message"
+    elif "error" not in value:
+        return Success(id, payload("result", value["result"]))
+    elif "result" in value:
+        detail = "a reply has a result or an error, not both"
+    else:
+        detail = "error must be an object"
+    return InvalidMessage(Error.invalid_request(detail), id, id_known=known)
+
+
+def _id_of_text(text: str) -> tuple[bool, Id]:
+    """Return whether a text is an id, and the id."""
+    if text == "null":
+        return True, None
+    if JSON_NUMBER.fullmatch(text) is None:
+        try:
+            value = scan(text, 0)[0]
+        except NOT_JSON:
+            return False, None
+        return isinstance(value, str), value
+    if text.lstrip("-").isdigit() and text != "-0":
+        try:
+            return True, int(text)
+        except ValueError:  # more digits than the interpreter converts
+            return False, None
+    return True, ExactNumber(text)
+
+
+# Messages to text.
+
+
+def encode(message: Message | list[Message]) -> bytes:
+    """Return a message, or a batch of them, as compact JSON in UTF-8.
+
+    Raises TypeError or ValueError where what it carries is not JSON.
+    """
+    if isinstance(message, list):
+        return b"[" + b",".join(encode(each) for each in message) + b"]"
+    if isinstance(message, (Request, Notification)):
+        id = "" if isinstance(message, Notification) else f'"id":{write_id(message.id)},'
+        params = "" if message.params is None else f',"params":{dumps(message.params)}'
+        return to_utf8(f'{{"jsonrpc":"2.0",{id}"method":{dumps(message.method)}{params}}}')
+    if isinstance(message, Success):
+        return encode_success(message.id, dumps(message.result))
+    error = message.error
+    data = "" if error.data is None else f',"data":{dumps(error.data)}'
+    return to_utf8(
+        f'{{"jsonrpc":"2.0","id":{write_id(message.id)},'
+        f'"error":{{"code":{error.code},"message":{dumps(error.message)}{data}}}}}'
     )
 
 
-def read_envelope(
-    value: dict[str, object], body: bytes | bytearray
-) -> Request | Response | Failure:
-    """Turn the value of a body into the message it holds."""
-    method = value.get("method", value)  # no value holds itself: it stands for "absent"
-    is_response = method is value and ("result" in value or "error" in value)
-    id = value.get("id", value)
-    if id is value:
-        text = None
-    else:
-        text = _write_id(id, body)
-        if text is None and not is_response:
-            detail = "id must be a string, a number or null"
-            return fail(Fault(INVALID_REQUEST, detail, INVALID_ID_TYPE))
-    if is_response:
-        return Response(text)
-
-    params = value.get("params")
-    if value.get("jsonrpc") != "2.0":
-        detail = 'jsonrpc must be "2.0"'
-    elif not isinstance(method, str):
-        detail = "method must be a string"
-    elif params is not None and not isinstance(params, (dict, list)):
-        detail = "params must be an object or an array"
-    else:
-        return Request(method, params, text)
-    return Failure(text or NULL, INVALID_REQUEST, f"{TITLES[INVALID_REQUEST]}: {detail}")
-
-
-def _write_id(id: object, body: bytes | bytearray) -> str | None:
-    """Write an id as it came; None where it is of no type for an id."""
-    if isinstance(id, str):
-        return encode_basestring_ascii(id)
-    if id is None:
-        return NULL
-    if type(id) is int and id:  # -0 is not 0
-        return str(id)
-    if type(id) not in (int, float):
-        return None
-    from duet_rpc.jsonrpc.broken import read_id
-
-    return read_id(body)
-
-
-def _what_is_wrong(error: Exception) -> str:
-    """Say it without a word of the text itself."""
-    place = getattr(error, "pos", None)
-    if isinstance(error, StopIteration):
-        return f"no JSON value at character {error.value}"
-    if place is None:
-        text = str(error)
-        return "integer too long" if text.startswith("Exceeds the limit") else text
-    message: str = error.msg  # type: ignore[attr-defined]
-    return f"{message.removesuffix(' at')} at character {place}"
-
-
-def same_id(id: str | None, value: object) -> bool:
-    """Compare an id as it came with one that was read: 1, 1.0 and "1" are three ids."""
-    if id is None:
-        return False
-    own = scan(id, 0)[0]
-    return type(own) is type(value) and bool(own == value)
-
-
-# Messages to JSON text.
-
-
-def encode_success(id: str, result: bytes) -> bytes:
-    """Build a reply round a result that is JSON already."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id.encode(), result)
-
-
-def encode_failure(failure: Failure) -> bytes:
-    """Build an error reply."""
-    error: dict[str, object] = {"code": failure.code, "message": failure.message}
-    if failure.data is not None:
-        error["data"] = failure.data
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % ((failure.id or NULL).encode(), to_json(error))
-
-
-def from_json(text: bytes) -> object:
-    """Read JSON of our own making."""
-    return scan(text.decode(), 0)[0]
-
-
-def _refuse(value: object) -> object:
-    raise TypeError(f"a value of type {type(value).__name__} is not JSON")
-
-
-def _encoder(default: Callable[[object], object], seen: dict[int, object] | None = None) -> Any:
-    """Make what writes a value as pieces of JSON; where `seen` is there, circles are found."""
-    # In order: circles, default, strings, indent, separators, sort, skip keys, NaN.
-    return make_encoder(seen, default, encode_basestring, None, ":", ",", False, False, False)
-
-
-_encode = _encoder(_refuse)
-
-
-def to_json(value: object, default: Callable[[object], object] | None = None) -> bytes:
-    """Encode a value as JSON that Emacs can read; ValueError or TypeError where it is none."""
-    encode = _encode if default is None else _encoder(default)
-    try:
-        text = "".join(encode(value, 0))
-    except RecursionError:
-        # It is too deep, or a circle. To look for circles from the start is a tenth of the
-        # time for a large value, and half for a small one.
-        text = "".join(_encoder(default or _refuse, {})(value, 0))
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+def encode_success(id: Id, result: str) -> bytes:
+    """Return a reply round a result that is JSON text already."""
+    return to_utf8(f'{{"jsonrpc":"2.0","id":{write_id(id)},"result":{result}}}')

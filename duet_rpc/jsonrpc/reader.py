@@ -1,74 +1,92 @@
 """Bytes to messages: a decoder and the parser, joined.
 
-They are joined because one thing takes both to see: a body that is no JSON may be the
+They are joined because one thing takes both to see: a body that is not JSON may be the
 sign of a wrong length, and then the decoder has to look for the next frame inside it.
 """
 
 from __future__ import annotations
 
-from duet_rpc.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR, Fault
+from typing import TYPE_CHECKING
+
+from duet_rpc.jsonrpc.errors import INVALID_REQUEST, OVERSIZE, PARSE_ERROR, Fault
 from duet_rpc.jsonrpc.framing import CONTENT_LENGTH, guess_framing
-from duet_rpc.jsonrpc.messages import Failure, fail, parse
+from duet_rpc.jsonrpc.messages import InvalidMessage, invalid, read_message
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Union
-
     from duet_rpc.jsonrpc.framing import Framing
-    from duet_rpc.jsonrpc.messages import Batch, Request, Response
-
-    Message = Union[Request, Response, Failure, Batch]
+    from duet_rpc.jsonrpc.messages import Parsed
 
 
-class Reader:
-    """Takes pieces of input and gives messages."""
+class MessageReader:
+    """Turns chunks of input into messages."""
 
-    __slots__ = (
-        "_decoder", "batch", "expire", "feed", "finish", "framing", "reserve", "take_back",
-    )  # fmt: skip
+    __slots__ = ("_decoder", "_from_server", "_guessing", "_raw", "body", "framing")
 
-    def __init__(self, framing: Framing | None = CONTENT_LENGTH, batch: bool = False) -> None:
-        """Read this framing; None means the one that the first byte tells."""
-        self.batch = batch  # arrays are taken
-        self._use(framing or CONTENT_LENGTH)
-        if framing is None:
-            self.feed: Callable[[bytes], None] = self._guess
+    def __init__(
+        self,
+        framing: Framing | None = CONTENT_LENGTH,
+        *,
+        raw: bool = False,
+        from_server: bool = False,
+    ) -> None:
+        """Read this framing, or with None the one that the first byte tells.
 
-    def _use(self, framing: Framing) -> None:
-        self.framing = framing
-        self._decoder = framing.decoder()
-        self.feed = self._decoder.feed
-        self.reserve = self._decoder.reserve
-        self.take_back = self._decoder.take_back
-        self.expire = self._decoder.expire
-        self.finish = self._decoder.finish
+        `raw` is as in `read_message`, `from_server` as in `framing`; a server's frames are
+        read whatever Content-Type they claim.
+        """
+        self._guessing = framing is None
+        self.framing = framing or CONTENT_LENGTH
+        self._decoder = self.framing.decoder(from_server)
+        self._raw = raw
+        self._from_server = from_server
+        self.body = b""  # of the last frame that was not a message
 
-    def _guess(self, data: bytes) -> None:
-        """Take the first piece of input, and tell the framing by it."""
-        data = data.lstrip(b"\r\n")
-        if data:
-            self._use(guess_framing(data))
-            self.feed(data)
+    def feed(self, chunk: bytes) -> None:
+        """Add a chunk of input."""
+        if self._guessing:
+            chunk = chunk.lstrip(b"\r\n")
+            if not chunk:
+                return
+            self._guessing = False
+            self.framing = guess_framing(chunk)
+            self._decoder = self.framing.decoder(self._from_server)
+        self._decoder.feed(chunk)
 
     @property
     def partial(self) -> bool:
         """True inside a frame, where the rest must come in time."""
         return self._decoder.partial
 
-    def next(self) -> Message | None:
-        """Return the next message, or None where more bytes are needed."""
+    def expire(self) -> None:
+        """Discard the frame that did not arrive in time."""
+        self._decoder.expire()
+
+    def finish(self) -> None:
+        """Note that no more will come; `next` then tells what that cut off."""
+        self._decoder.finish()
+
+    def next(self) -> Parsed | None:
+        """Return the next message, batch or `InvalidMessage`, or None: more is needed."""
         event = self._decoder.next()
         if event is None:
             return None
-        if not isinstance(event, Fault):
-            message = parse(event, self.batch)
-            if isinstance(message, Failure) and message.code == PARSE_ERROR:
+        if isinstance(event, Fault):
+            return self._read_fault(event)
+        message = read_message(event, self._raw)
+        if isinstance(message, InvalidMessage):
+            self.body = event
+            if message.failure.error.code == PARSE_ERROR:
                 self._decoder.reject()
-            return message
-        if event.code == INVALID_REQUEST and event.body:
+        return message
+
+    def _read_fault(self, fault: Fault) -> Parsed:
+        self.body = fault.body
+        error = fault.error
+        if error.code == INVALID_REQUEST and fault.body and error.data != {"reason": OVERSIZE}:
             # Refused for its type, and its length may be wrong all the same.
-            inside = parse(event.body)
-            if isinstance(inside, Failure) and inside.code == PARSE_ERROR:
+            inside = read_message(fault.body, self._raw)
+            if isinstance(inside, InvalidMessage) and inside.failure.error.code == PARSE_ERROR:
                 self._decoder.reject()
-        return fail(event)
+            elif self._from_server:
+                return inside
+        return invalid(error, fault.body)

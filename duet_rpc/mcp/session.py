@@ -7,10 +7,12 @@ here: `face` has the user's methods, `gateway.mcp` those and other servers' tool
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from duet_rpc import __version__
 from duet_rpc.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, TITLES, RpcError
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
-from duet_rpc.jsonrpc.messages import to_json
+from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.mcp.versions import (
     CAPABILITIES_KEY,
     HANDSHAKE,
@@ -24,8 +26,9 @@ from duet_rpc.mcp.versions import (
     Version,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from duet_rpc.jsonrpc.messages import Id
+
     Params = dict[str, object]
 
 SERVER_INFO = {"name": "duet-rpc", "version": __version__}
@@ -34,7 +37,7 @@ CAPABILITIES: dict[str, object] = {"tools": {}}
 # process at its start; so nothing is gained by keeping a list for longer.
 CACHE: dict[str, object] = {"ttlMs": 0, "cacheScope": "private"}
 # What makes a result one of the stateless era.
-COMPLETE = b'"resultType":"complete","_meta":%b' % to_json({SERVER_INFO_KEY: SERVER_INFO})
+COMPLETE = f'"resultType":"complete","_meta":{dumps({SERVER_INFO_KEY: SERVER_INFO})}'
 
 
 class Session:
@@ -45,12 +48,12 @@ class Session:
         self.handshake: Version | None = None
         self._capabilities = {"tools": {"listChanged": True}} if list_changed else CAPABILITIES
 
-    def begin(self, id: str, method: str, params: object) -> Version | bytes | None:
+    def begin(self, id: Id, method: str, params: object) -> Version | str | None:
         """Answer what every server answers alike, or return the version of the request.
 
         None is for a method that there is not. Raises RpcError.
         """
-        if id[0] != '"' and not id.lstrip("-").isdigit():
+        if not isinstance(id, (str, int)):
             detail = "an id is a string or an integer here"
             raise RpcError(INVALID_REQUEST, f"{TITLES[INVALID_REQUEST]}: {detail}")
         if params is None:
@@ -65,23 +68,23 @@ class Session:
             return self._initialize(params)
         version = self._version_of(method, params)
         if method == "ping" and (version is None or not version.stateless):
-            return b"{}"
+            return "{}"
         if version is None:
             raise invalid(f"initialize comes first, or a version in _meta.{VERSION_KEY}")
         if method == "server/discover" and version.stateless:
             body = {"supportedVersions": SUPPORTED, "capabilities": CAPABILITIES, **CACHE}
-            return finish(to_json(body)[1:-1], version)
+            return finish(dumps(body)[1:-1], version)
         if method == "tools/list" and params.get("cursor") is not None:
             raise invalid("no such cursor: the list has one page")
         return version if method in ("tools/list", "tools/call") else None
 
-    def _initialize(self, params: Params) -> bytes:
+    def _initialize(self, params: Params) -> str:
         asked = params.get("protocolVersion")
         if not isinstance(asked, str):
             raise invalid("protocolVersion must be a string")
         name = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
         self.handshake = VERSIONS[name]
-        return to_json(
+        return dumps(
             {"protocolVersion": name, "capabilities": self._capabilities, "serverInfo": SERVER_INFO}
         )
 
@@ -114,8 +117,6 @@ def invalid(detail: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"{TITLES[INVALID_PARAMS]}: {detail}")
 
 
-def finish(members: bytes, version: Version) -> bytes:
-    """Make a result of its members."""
-    if version.stateless:
-        return b"{%b,%b}" % (COMPLETE, members)
-    return b"{%b}" % members
+def finish(members: str, version: Version) -> str:
+    """Return the result that has these members."""
+    return f"{{{COMPLETE},{members}}}" if version.stateless else f"{{{members}}}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duet_rpc.jsonrpc.messages import to_json
+from duet_rpc.jsonrpc.jsontext import dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -174,19 +174,19 @@ def _find_in_object(value: dict[str, object], schema: Schema) -> str | None:
     return None
 
 
-def write_result(result: bytes, method: Method, version: Version) -> bytes:
+def write_result(result: str, method: Method, version: Version) -> str:
     """Write what a method returned, for people and models (text) and for programs."""
     # A text is shown as it is, all else as JSON.
-    text = result if result.startswith(b'"') else to_json(result.decode())
-    content = b'"content":[{"type":"text","text":%b}],"isError":false' % text
+    text = result if result.startswith('"') else dumps(result)
+    content = f'"content":[{{"type":"text","text":{text}}}],"isError":false'
     if not version.structured:
         return content
-    if not returns_object(method) and (method.returns or not result.startswith(b"{")):
-        result = b'{"%b":%b}' % (WRAPPER.encode(), result)
-    return b'%b,"structuredContent":%b' % (content, result)
+    if not returns_object(method) and (method.returns or not result.startswith("{")):
+        result = f'{{"{WRAPPER}":{result}}}'
+    return f'{content},"structuredContent":{result}'
 
 
-def write_error(message: str, data: object = None) -> bytes:
+def write_error(message: str, data: object = None) -> str:
     """Write why a tool failed, for the model that called it."""
-    text = message if data is None else f"{message}\n{to_json(data).decode()}"
-    return b'"content":[{"type":"text","text":%b}],"isError":true' % to_json(text)
+    text = message if data is None else f"{message}\n{dumps(data)}"
+    return f'"content":[{{"type":"text","text":{dumps(text)}}}],"isError":true'

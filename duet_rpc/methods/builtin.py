@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from duet_rpc import __version__
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.log import LEVELS
 from duet_rpc.methods.registry import Method, Mismatch, Param, Registry, json_type
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from duet_rpc.methods.registry import Schema
+    from duet_rpc.methods.registry import Params, Schema
 
 STRING: Schema = {"type": "string"}
 LEVEL: Schema = {"type": "string", "enum": list(LEVELS)}
@@ -43,6 +44,25 @@ def check_level(value: object) -> str:
     raise Mismatch("one of " + ", ".join(LEVELS), received, list(LEVELS))
 
 
+class Initialize(Method):
+    """`initialize`, which ignores the object that LSP clients send with it."""
+
+    __slots__ = ()
+
+    def bind(self, params: Params) -> dict[str, object]:
+        """Take any object; LSP clients that announce capabilities want to be told some."""
+        if isinstance(params, dict):
+            return {"lsp": "capabilities" in params}
+        return super().bind(params)
+
+
+def initialize(lsp: bool = False) -> object:
+    """Return who is answering."""
+    server = {"name": "duet-rpc", "version": __version__}
+    result: dict[str, object] = {"serverInfo": server, "protocolVersion": "2.0"}
+    return {**result, "capabilities": {}} if lsp else result
+
+
 def add_builtin(
     registry: Registry, set_level: Callable[[str], None], shut_down: Callable[[], None]
 ) -> None:
@@ -67,16 +87,12 @@ def add_builtin(
         return {"message": "Shutting down gracefully"}
 
     for method in (
-        Method(
+        Initialize(
             "initialize",
             "Say who is answering; optional, any method can be called without it.",
-            lambda: {
-                "serverInfo": {"name": "duet-rpc", "version": __version__},
-                "protocolVersion": "2.0",
-            },
+            initialize,
             label="object",
             returns=record(serverInfo=record(name=STRING, version=STRING), protocolVersion=STRING),
-            constant=True,
         ),
         Method(
             "listMethods",
@@ -98,7 +114,6 @@ def add_builtin(
             lambda: {"version": __version__},
             label="object",
             returns=record(version=STRING),
-            constant=True,
         ),
         Method(
             "setLogLevel",

@@ -6,7 +6,8 @@ in. What it does is handed to it as functions, so that methods know no wire.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from duet_rpc import __version__
-from duet_rpc.jsonrpc.messages import to_json
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
+from duet_rpc import __version__
+from duet_rpc.jsonrpc.jsontext import dumps
+
 if TYPE_CHECKING:
     from duet_rpc.methods.registry import Method, Registry
 
@@ -17,7 +18,7 @@ def describe(method: Method) -> dict[str, object]:
         text = f"{name}: {param.label}"
         if not param.required:
             default = param.schema.get("default")
-            text += f" = {to_json(default).decode()}" if "default" in param.schema else " = ..."
+            text += f" = {dumps(default)}" if "default" in param.schema else " = ..."
         params.append(text)
     return {"name": method.name, "params": params, "returns": method.label}
 

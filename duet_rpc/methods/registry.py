@@ -8,14 +8,15 @@ reply of the methods that are built in.
 
 from __future__ import annotations
 
-from duet_rpc.jsonrpc.errors import RpcError, invalid_params
-from duet_rpc.jsonrpc.limits import RECEIVED_MAX
-from duet_rpc.jsonrpc.messages import to_json
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
+from duet_rpc.jsonrpc.errors import RpcError, invalid_params
+from duet_rpc.jsonrpc.jsontext import dumps
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, Union
+    from typing import Union
 
     from duet_rpc.methods.context import Context
 
@@ -67,7 +68,7 @@ class Method:
     """One function that can be called from outside."""
 
     __slots__ = (
-        "_required", "constant", "context", "default", "description", "function",
+        "_required", "context", "default", "description", "function",
         "hints", "label", "name", "params", "returns", "source", "title",
     )  # fmt: skip
 
@@ -80,7 +81,6 @@ class Method:
         params: dict[str, Param] | None = None,
         label: str = "any",
         returns: Schema,
-        constant: bool = False,
     ) -> None:
         self.name = name
         self.description = description  # its first line stands in lists
@@ -88,7 +88,6 @@ class Method:
         self.params = params or {}
         self.label = label  # the name of what it returns, for people
         self.returns = returns
-        self.constant = constant  # the result is always the same: encode it once
         self.context: str | None = None  # the parameter that takes the call's Context
         self.source: tuple[str, int] | None = None  # file and line, where it is the user's
         self.title: str | None = None  # what to show to a person instead of the name
@@ -109,17 +108,17 @@ class Method:
         file, line = self.source
         return f"{file.rpartition('/')[2]}:{line}"
 
-    def call(self, params: Params, context: Context | None = None) -> bytes:
-        """Check the parameters and call the function; return its result as JSON."""
-        return self.run(self.bind(params) if params or self._required else {}, context)
+    def call(self, params: Params, context: Context | None = None) -> str:
+        """Check the parameters, call the function and return its result as JSON text."""
+        return self.run(self.bind(params), context)
 
-    def run(self, arguments: dict[str, object], context: Context | None) -> bytes:
+    def run(self, arguments: dict[str, object], context: Context | None = None) -> str:
         """Call the function with what `bind` has made of the parameters."""
         if self.context is not None:
             arguments[self.context] = context
-        value = invoke(self.function, arguments)
+        value = self.function(**arguments)
         try:
-            return to_json(value, self.default)
+            return dumps(value, self.default)
         except (TypeError, ValueError, RecursionError) as error:
             raise BadResult(f"{error} (returned by {self.place})") from None
 
@@ -153,14 +152,6 @@ class Method:
                     Mismatch(param.label, "missing", accepted(param.schema)).under(name).as_error()
                 )
         return arguments
-
-
-def invoke(function: Callable[..., object], arguments: dict[str, object]) -> object:
-    """Call a method's function.
-
-    A frame of its own: a cancelled request is interrupted only where this is on the stack.
-    """
-    return function(**arguments)
 
 
 class Registry:
@@ -210,7 +201,7 @@ def accepted(schema: Schema) -> list[str] | None:
     """Return the fixed set of values, as JSON or the text itself, where there is one."""
     values, branches = schema.get("enum"), schema.get("anyOf")
     if isinstance(values, list):
-        return [value if isinstance(value, str) else to_json(value).decode() for value in values]
+        return [value if isinstance(value, str) else dumps(value) for value in values]
     if isinstance(branches, list):
         return [word for branch in branches for word in accepted(branch) or ()] or None
     return None

@@ -6,7 +6,7 @@ import inspect
 import typing
 from typing import Any, Callable
 
-from duet_rpc.jsonrpc.messages import to_json
+from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.methods.context import Context
 from duet_rpc.methods.registry import Method, Param
 from duet_rpc.methods.schema import SIMPLE, Shape, Unsupported, shape_of, to_plain
@@ -78,7 +78,7 @@ def _param(parameter: inspect.Parameter, hint: object) -> Param:
     required = parameter.default is parameter.empty
     if not required:
         try:
-            to_json(parameter.default)
+            dumps(parameter.default)
             schema = {**schema, "default": parameter.default}
         except (TypeError, ValueError, RecursionError):
             pass  # a default that JSON can't say is not said

@@ -1,50 +1,52 @@
-"""A request in, its result or its failure out. Whatever a method does, this returns."""
+"""A call in, its result or its refusal out. Whatever a method does, `call` returns."""
 
 from __future__ import annotations
 
-from duet_rpc.jsonrpc.errors import (
-    INTERNAL_ERROR,
-    METHOD_NOT_FOUND,
-    REQUEST_CANCELLED,
-    TITLES,
-    RpcError,
-)
+from typing import TYPE_CHECKING
+
+from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, REQUEST_CANCELLED, Error, RpcError
+from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
-from duet_rpc.jsonrpc.messages import Failure, to_json
 from duet_rpc.methods.context import Cancelled
 from duet_rpc.methods.registry import BadResult
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from duet_rpc.jsonrpc.messages import Request
-    from duet_rpc.methods.registry import Method, Registry
+CANCELLED = Error.of(REQUEST_CANCELLED)
 
 
-def find(registry: Registry, request: Request) -> Method | Failure:
-    """Find the method that a request names."""
-    return registry.find(request.method) or not_found(request)
+class Refused:
+    """A call that has no result: the error to send, and what was raised, for the log."""
+
+    __slots__ = ("cause", "error")
+
+    def __init__(self, error: Error, cause: BaseException | None = None) -> None:
+        self.error = error
+        self.cause = cause
 
 
-def not_found(request: Request) -> Failure:
-    """Say that there is no such method."""
-    name = "".join(c if c.isprintable() else "?" for c in request.method[:RECEIVED_MAX])
-    return Failure(request.id, METHOD_NOT_FOUND, f"{TITLES[METHOD_NOT_FOUND]}: {name}")
+def not_found(method: str) -> Refused:
+    """Refuse a call of an unknown method."""
+    name = "".join(c if c.isprintable() else "?" for c in method[:RECEIVED_MAX])
+    return Refused(Error.method_not_found(name))
 
 
-def call(id: str | None, run: Callable[..., bytes], *arguments: object) -> bytes | Failure:
-    """Run a method; return its result as JSON, or what to say instead."""
+def call(function: Callable[..., str], *arguments: object) -> str | Refused:
+    """Call a function that returns JSON text; return that, or why there is none.
+
+    All code that is not ours is called through here.
+    """
     try:
         try:
-            return run(*arguments)
+            return function(*arguments)
         except RpcError as error:
-            to_json([error.code, error.message, error.data])  # or it is a failure of its own
-            return Failure(id, error.code, error.message, error.data)
+            refused = Error(error.code, error.message, error.data)
+            dumps([refused.message, refused.data])  # or it is a failure of its own
+            return Refused(refused)
     except Cancelled:
-        return Failure(id, REQUEST_CANCELLED, TITLES[REQUEST_CANCELLED])
+        return Refused(CANCELLED)
     except BadResult as error:  # raised in our code, but not by it
-        cause = error.with_traceback(None)
-        return Failure(id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=cause)
+        return Refused(Error.of(INTERNAL_ERROR), error.with_traceback(None))
     except BaseException as error:  # noqa: BLE001 - SystemExit too: a method does not end the daemon
-        return Failure(id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error)
+        return Refused(Error.of(INTERNAL_ERROR), error)

@@ -1,51 +1,59 @@
-"""What can be told of a text that is broken: cut off, nested too deeply, wrong in any other way.
+"""The id and the method of a text that is broken: cut off, nested too deeply, wrong anywhere else.
 
-It may be broken on purpose, so every step forward is for good: no pattern here can run to
-the end of the text and come back.
+Emacs never shows an error whose id is null; its caller waits for a timeout. So an id that
+can be read is worth reading. The text may be broken on purpose: every step goes forward
+for good, and no pattern can run to the end of the text and come back.
 """
 
 from __future__ import annotations
 
-import json.decoder  # the C half of json raises its error class  # noqa: F401
 import re
-from _json import encode_basestring_ascii, scanstring
+from typing import TYPE_CHECKING
 
-from duet_rpc.jsonrpc.messages import SPACE, scan
+from duet_rpc.jsonrpc.jsontext import NOT_JSON, SPACE, scan, scan_string
+from duet_rpc.jsonrpc.values import JSON_NUMBER
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KEY = re.compile(r"[{,]\s*", re.ASCII)
 COLON = re.compile(r"\s*:\s*", re.ASCII)
-SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|null", re.ASCII)
 AFTER = re.compile(r"\s*[,}]", re.ASCII)
 MARK = re.compile(r'"[^"\\]*"?|[\[{]+|[\]}]+|,')
 STOP = re.compile(r'["\\]')
 
 
-def read_id(body: bytes | bytearray) -> str | None:
-    """Find the top-level member `id` and return it as JSON, or None.
+def find_id(body: bytes | bytearray) -> str | None:
+    """Return the text of the top-level member `id`, or None where none can be read.
 
-    The text may be cut off, nested too deeply or wrong in any other way: what counts is
-    that the id itself is whole. Of several the last counts, as in the parser.
+    What counts is that the id itself is whole, whatever the rest is like. Of several the
+    last counts, as in the parser.
     """
-    text, found = _decode(body), None
+    text = _decode(body)
+    found = None
     for name, at in _members(text):
         if name == "id":
-            plain = SCALAR.match(text, at)
-            end = plain.end() if plain else _end_of_string(text, at)
+            end = _end_of_scalar(text, at)
             found = text[at:end] if end >= 0 and AFTER.match(text, end) else None
-    if found is not None and found.startswith('"'):
-        value_text = _string(found)
-        # A byte that is not UTF-8 stands for itself as a low surrogate: no echo for it.
-        raw = any("\udc80" <= character <= "\udcff" for character in found)
-        return None if value_text is None or raw else encode_basestring_ascii(value_text)
+    # A byte that is not UTF-8 stands for itself as a low surrogate: it can't be echoed.
+    if found is None or any("\udc80" <= character <= "\udcff" for character in found):
+        return None
     return found
 
 
-def may_be_answer(body: bytes | bytearray) -> bool:
-    """Return True unless it has, as far as it can be read, what only requests have."""
+def find_method(body: bytes | bytearray) -> str | None:
+    """Return the top-level member `method`, where it is a string that can be read."""
+    text = _decode(body)
+    found = None
+    for name, at in _members(text):
+        if name == "method":
+            end = _end_of_string(text, at)
+            found = None if end < 0 else _string(text[at:end])
+    return found
+
+
+def may_be_reply(body: bytes | bytearray) -> bool:
+    """Return True unless the text has, as far as it can be read, a member of requests only."""
     return not any(name in ("method", "params") for name, _ in _members(_decode(body)))
 
 
@@ -88,12 +96,20 @@ def _end_of_value(text: str, at: int) -> int:
     return -1
 
 
+def _end_of_scalar(text: str, at: int) -> int:
+    """Return where a number, a string or null has ended, or -1."""
+    number = JSON_NUMBER.match(text, at)
+    if number is not None:
+        return number.end()
+    return at + 4 if text.startswith("null", at) else _end_of_string(text, at)
+
+
 def _end_of_string(text: str, at: int) -> int:
-    """Return where a string that begins here has ended, or -1. Its escapes may be wrong."""
+    """Return where a string has ended, or -1. Its escapes may be wrong."""
     if text[at : at + 1] != '"':
         return -1
     try:
-        return scanstring(text, at + 1, False)[1]
+        return scan_string(text, at + 1, False)[1]
     except ValueError:
         pass
     step = STOP.search(text, at + 1)
@@ -105,6 +121,6 @@ def _end_of_string(text: str, at: int) -> int:
 def _string(text: str) -> str | None:
     try:
         value = scan(text, 0)[0]
-    except (ValueError, StopIteration, SystemError):
+    except NOT_JSON:
         return None
     return value if isinstance(value, str) else None

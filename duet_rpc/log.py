@@ -114,6 +114,12 @@ class Log:
         """Say what we did wrong."""
         self._add(ERROR, "ERROR", message, method, id)
 
+    def start_loguru(self) -> None:
+        """Stand-in until the log is rewritten."""
+        self.unready = False
+        self.settle()
+        self._writer()
+
     def settle(self) -> None:
         """Write the lines that wait, and get ready to write more at once."""
         if self.unready:

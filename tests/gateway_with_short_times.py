@@ -9,7 +9,7 @@ import sys
 
 from duet_rpc import cli
 from duet_rpc.gateway import serve as process
-from duet_rpc.gateway.backend import Times
+from duet_rpc.gateway.runtime import Times
 
 if __name__ == "__main__":
     at = sys.argv.index("--")

@@ -1,8 +1,7 @@
-"""One life of a backend: a process group, and three pipes that are never waited for.
+"""One process of a backend: a process group and three pipes, none of which is waited for.
 
-A process has a group of its own, so that it is ended with all that it has started. What it
-says is handed to the backend, some messages at a time: one that floods has its turn, and so
-have the others. Of states, of what is owed and of starting again nothing is known here.
+The process leads a group of its own, so that it is ended together with all that it has
+started. What its messages mean, and what follows when it exits, is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -12,68 +11,58 @@ import signal
 import subprocess
 from selectors import EVENT_READ
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from duet_rpc.gateway.loop import Inlet, Outlet
+from duet_rpc.gateway.streams import CHUNK, MessageStream, WriteQueue
 from duet_rpc.jsonrpc import limits
-from duet_rpc.jsonrpc.envelope import Envelope, EnvelopeReader
-from duet_rpc.jsonrpc.messages import Failure
+from duet_rpc.jsonrpc.messages import InvalidMessage
+from duet_rpc.jsonrpc.reader import MessageReader
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
     from duet_rpc.config.settings import BackendSettings
     from duet_rpc.gateway.loop import Loop, Timer
-    from duet_rpc.gateway.watchdog import Watchdog
+    from duet_rpc.gateway.runtime import Runtime
     from duet_rpc.jsonrpc.framing import Framing
+    from duet_rpc.jsonrpc.messages import Message
 
-    class Client(Protocol):
-        """Who reads what comes of all this."""
+    class MessageHandler(Protocol):
+        """Who is told what a process writes."""
 
-        client_full: bool
+        def handle_message(self, message: Message) -> None:
+            """Handle a message."""
 
-    class Listener(Protocol):
-        """Who hears what the process does."""
+        def handle_invalid(self, message: InvalidMessage | None, body: bytes) -> None:
+            """Handle output that is not a message; None is a batch."""
 
-        def take(self, message: Envelope) -> None:
-            """Take a message."""
+        def handle_stderr(self, line: str) -> None:
+            """Handle a line of stderr."""
 
-        def take_broken(self, failure: Failure, body: bytes | bytearray) -> None:
-            """Take what is no message."""
-
-        def take_line(self, line: str) -> None:
-            """Take a line of its stderr."""
-
-        def lose_frame(self) -> None:
-            """Take note of a frame that was not complete in time."""
-
-        def lose_pipe(self, pipe: str) -> None:
-            """Take note of a pipe that it closed."""
+        def handle_expired_frame(self) -> None:
+            """Handle a frame that was not complete in time."""
 
 
-PIECE = 64 * 1024
 TURN = 32  # messages of one backend before the others have their turn
-LINE_MAX = 2000  # bytes of one line of stderr
-PIECES_LEFT = 64  # in the pipes of a process that has ended
-POLL = 0.02  # seconds between looks at a group whose leader is gone
+STDERR_LINE_MAX = 2000  # bytes
+CHUNKS_LEFT_MAX = 64  # read from the pipes of a process that has exited
+GROUP_POLL = 0.02  # seconds between looks at a group whose leader has exited
 
 
 class Child:
-    """A process, from its start to the end of its group."""
+    """A process, from its start until nothing of its group is left."""
 
     def __init__(
         self,
         settings: BackendSettings,
         framing: Framing,
-        client: Client,
-        listener: Listener,
-        loop: Loop,
-        watchdog: Watchdog,
-        read_timeout: float,
+        runtime: Runtime,
+        handler: MessageHandler,
+        on_pipe_closed: Callable[[str], None],
     ) -> None:
-        """Start it; OSError or ValueError where that can't be."""
-        watchdog.start()
+        """Start the process; raises OSError or ValueError where that fails."""
+        runtime.watchdog.start()
         process = subprocess.Popen(
             settings.command,
             stdin=subprocess.PIPE,
@@ -84,147 +73,55 @@ class Child:
             bufsize=0,
             start_new_session=True,
         )
-        watchdog.add(process.pid)
+        runtime.watchdog.add(process.pid)
         assert process.stdin is not None  # noqa: S101 - for the type checker
         assert process.stdout is not None  # noqa: S101
         assert process.stderr is not None  # noqa: S101
-        self.pid = process.pid
         self._process = process
-        self._client = client
-        self._listener = listener
-        self._loop = loop
-        self._watchdog = watchdog
-        self._pipes = process.stdin, process.stdout, process.stderr
-        self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in self._pipes)
-        for descriptor in (self._stdin, self._stdout, self._stderr):
-            os.set_blocking(descriptor, False)
-        self.outlet = Outlet(loop, self._stdin)
-        self.outlet.on_broken = lambda _error: listener.lose_pipe("stdin")
-        self.outlet.on_room = self._made_room
-        self._reader = EnvelopeReader(framing, from_server=True)
-        self._inlet = Inlet(
-            loop, self._stdout, self._reader, self._read_stdout, read_timeout, self._drop_frame
+        self._runtime = runtime
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            os.set_blocking(pipe.fileno(), False)
+        self.input = WriteQueue(runtime.loop, process.stdin.fileno())
+        self.input.on_error = lambda _error: on_pipe_closed("stdin")
+        self.input.on_drain = self._handle_drain
+        self._unread_replies = 0  # bytes of replies that it has not yet read, at most
+        self.output = Output(
+            process.stdout.fileno(), framing, runtime, handler, self._has_room, on_pipe_closed
         )
-        self._behind = self._closed = False
-        self._stdout_open = self._stderr_open = True
-        self._answers = 0  # bytes of answers that it has not yet read, at most
-        self._line = b""  # of stderr, not yet whole
-        self._timer: Timer | None = None  # of the steps of ending
+        self._stderr = StderrReader(process.stderr.fileno(), runtime.loop, handler.handle_stderr)
+        self._timer: Timer | None = None  # of the next step of ending it
         self._kill_at = 0.0
-        loop.watch(self._stderr, EVENT_READ, self._read_stderr)
-        self.update_reading()
+        self.output.update()
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also that of its group."""
+        return self._process.pid
 
     # Its input.
 
-    def answer(self, data: bytes) -> None:
-        """Write an answer; who does not read answers is not read either."""
-        self.outlet.put(data)
-        self._answers += len(data)
-        if self._answers > limits.QUEUE_MAX:
-            self.outlet.flush()  # what is left then waits for room, and `_made_room` for that
-        self._made_room()
+    def reply(self, data: bytes) -> None:
+        """Write a reply; a process that does not read its replies is not read either."""
+        self.input.put(data)
+        self._unread_replies += len(data)
+        if self._unread_replies > limits.QUEUE_MAX:
+            self.input.flush()  # what is left waits for room, and `_handle_drain` for that
+        self._handle_drain()
 
-    def _made_room(self) -> None:
-        if self._answers:
-            self._answers = min(self._answers, self.outlet.size)
-            self.update_reading()
+    def _handle_drain(self) -> None:
+        if self._unread_replies:
+            self._unread_replies = min(self._unread_replies, self.input.size)
+            self.output.resume()
+
+    def _has_room(self) -> bool:
+        return self._unread_replies <= limits.QUEUE_MAX and self._runtime.client_has_room()
 
     def close_input(self) -> None:
-        """Write what there is room for, and no more."""
-        self.outlet.flush()
-        self.outlet.drop()
-        self._pipes[0].close()
-
-    # Its output.
-
-    def update_reading(self) -> None:
-        """Read its stdout while somebody has room for what it says."""
-        self._inlet.watch(
-            self._stdout_open
-            and not self._behind
-            and not self._client.client_full
-            and self._answers <= limits.QUEUE_MAX
-        )
-
-    def _read_stdout(self) -> None:
-        try:
-            piece = os.read(self._stdout, PIECE)
-        except BlockingIOError:
-            return
-        if not piece:
-            self._stdout_open = False
-            self.update_reading()
-            self._listener.lose_pipe("stdout")
-            return
-        message = self._reader.take(piece)
-        if message is not None:
-            self._listener.take(message)
-        else:
-            self._take_turn()
-
-    def _take_turn(self) -> None:
-        """Hand on some messages, and the rest when the others have had their turn."""
-        if self._closed:
-            return  # it died meanwhile, and all was handed on
-        client = self._client
-        behind = not self._hand_on()
-        if behind or self._behind or client.client_full:
-            self._behind = behind
-            if behind and not client.client_full:
-                self._loop.soon(self._take_turn)
-            self.update_reading()
-        self._inlet.time_frame()
-
-    def catch_up(self) -> None:
-        """Go on where the client had no room."""
-        if self._behind:
-            self._loop.soon(self._take_turn)
-        else:
-            self.update_reading()
-
-    def _hand_on(self, to_the_end: bool = False) -> bool:
-        """Hand messages on, as many as it is their turn; False where there may be more."""
-        self._loop.alone = False
-        reader, listener = self._reader, self._listener
-        left = TURN
-        more = True
-        while more and (to_the_end or (left and not self._client.client_full)):
-            message = reader.next()
-            if message is None:
-                more = False
-                break
-            left -= 1
-            if isinstance(message, Failure):
-                listener.take_broken(message, reader.body)
-            else:
-                listener.take(message)
-            more = reader.more
-        if left < TURN:
-            self._inlet.end_frame()
-        return not more
-
-    def _drop_frame(self) -> None:
-        if self._reader.partial:
-            self._reader.expire()
-            self._listener.lose_frame()
-            self._take_turn()
-
-    def _read_stderr(self) -> bool:
-        """Hand on some lines; False where there is nothing more now."""
-        try:
-            piece = os.read(self._stderr, PIECE // 4)
-        except BlockingIOError:
-            return False
-        if not piece:
-            self._loop.ignore(self._stderr)
-            self._stderr_open = False
-        *lines, self._line = (self._line + piece).split(b"\n")
-        if self._line and (not piece or len(self._line) > LINE_MAX):
-            lines.append(self._line)
-            self._line = b""
-        for line in lines:
-            self._listener.take_line(line[:LINE_MAX].decode("utf-8", "replace").rstrip())
-        return bool(piece)
+        """Write what there is room for, then close its stdin."""
+        self.input.flush()
+        self.input.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     # Its end.
 
@@ -233,72 +130,189 @@ class Child:
         return self._process.poll()
 
     def signal(self, number: int) -> bool:
-        """Signal the whole group; False where there is none."""
+        """Signal the whole group; return False where there is none."""
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
             return False
         return True
 
-    def end(self) -> None:
-        """Let SIGTERM, then SIGKILL follow the end of its input."""
+    def schedule_kill(self) -> None:
+        """Send SIGTERM and then SIGKILL, unless it exits before."""
         self._kill_at = monotonic() + limits.KILL_AFTER
-        self._timer = self._loop.after(limits.TERM_AFTER, self._terminate)
+        self._timer = self._runtime.loop.call_later(limits.TERM_AFTER, self._terminate)
 
     def _terminate(self) -> None:
         self.signal(signal.SIGTERM)
-        self._timer = self._loop.after(
+        self._timer = self._runtime.loop.call_later(
             limits.KILL_AFTER - limits.TERM_AFTER, lambda: self.signal(signal.SIGKILL)
         )
 
     def close(self) -> None:
-        """Hand on what it said last, and leave nothing of its pipes."""
-        self._drain()
-        self._stdout_open = False
-        self._inlet.watch(False)
-        self._loop.ignore(self._stderr)
-        self.outlet.drop()
-        self._closed = True
-        for pipe in self._pipes:
-            pipe.close()
+        """Handle what an exited process wrote last, and close its pipes."""
+        self.output.close()
+        self._stderr.close()
+        self.input.close()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _drain(self) -> None:
-        for _ in range(PIECES_LEFT):
-            if not self._stdout_open:
-                break
-            try:
-                piece = os.read(self._stdout, PIECE)
-            except OSError:
-                break
-            if not piece:
-                break
-            message = self._reader.take(piece)
-            if message is not None:
-                self._listener.take(message)
-            else:
-                self._hand_on(to_the_end=True)
-        self._reader.finish()
-        self._hand_on(to_the_end=True)
-        for _ in range(PIECES_LEFT):
-            if not self._stderr_open or not self._read_stderr():
-                break
-
     def end_group(self, then: Callable[[], None]) -> None:
-        """Wait, after its leader, for the rest of the group."""
+        """End what is left of the group of an exited process, then call a function."""
         self.signal(signal.SIGTERM)
 
-        def look() -> None:
+        def check() -> None:
             if self.signal(0) and monotonic() < self._kill_at:
-                self._loop.after(POLL, look)
+                self._runtime.loop.call_later(GROUP_POLL, check)
             else:
-                self.signal(signal.SIGKILL)
-                self.forget_group()
+                self.kill_group()
                 then()
 
-        look()
+        check()
 
-    def forget_group(self) -> None:
-        """Take note that nothing of the group is left."""
-        self._watchdog.remove(self.pid)
+    def kill_group(self) -> None:
+        """Kill what is left of the group at once."""
+        self.signal(signal.SIGKILL)
+        self._runtime.watchdog.remove(self.pid)
+
+
+class Output:
+    """A process's stdout: its messages are handled a few at a time, while there is room."""
+
+    def __init__(
+        self,
+        descriptor: int,
+        framing: Framing,
+        runtime: Runtime,
+        handler: MessageHandler,
+        has_room: Callable[[], bool],
+        on_pipe_closed: Callable[[str], None],
+    ) -> None:
+        self._stream = MessageStream(
+            runtime.loop,
+            descriptor,
+            MessageReader(framing, raw=True, from_server=True),
+            runtime.times.read,
+            self._handle_input,
+            self._handle_timeout,
+        )
+        self._loop = runtime.loop
+        self._handler = handler
+        self._has_room = has_room
+        self._on_pipe_closed = on_pipe_closed
+        self._open = True
+        self._behind = False  # the stream holds messages, perhaps
+        self._scheduled = False  # has its next turn soon
+
+    def update(self) -> None:
+        """Read on, unless there is enough to do or no room for more."""
+        self._stream.watch(self._open and not self._behind and self._has_room())
+
+    def resume(self) -> None:
+        """Go on after there was no room."""
+        if self._behind and self._has_room():
+            self._schedule()
+        else:
+            self.update()
+
+    def _handle_input(self) -> None:
+        got = self._stream.read()
+        if got:
+            self._take_turn()
+        elif got is False:
+            self._open = False
+            self.update()
+            self._on_pipe_closed("stdout")
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._take_scheduled_turn)
+
+    def _take_scheduled_turn(self) -> None:
+        self._scheduled = False
+        if self._open:  # else it was closed meanwhile, and all was handled
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Handle some messages now, and the rest when the others have had their turn."""
+        self._behind = True
+        for _ in range(TURN):
+            if not self._has_room():
+                break
+            if not self._handle_next():
+                self._behind = False
+                break
+        if self._behind and self._has_room():
+            self._schedule()
+        self.update()
+
+    def _handle_next(self) -> bool:
+        message = self._stream.next()
+        if message is None:
+            return False
+        if isinstance(message, InvalidMessage):
+            self._handler.handle_invalid(message, self._stream.reader.body)
+        elif isinstance(message, list):
+            self._handler.handle_invalid(None, b"")
+        else:
+            self._handler.handle_message(message)
+        return True
+
+    def _handle_timeout(self) -> None:
+        self._stream.reader.expire()
+        self._handler.handle_expired_frame()
+        self._take_turn()
+
+    def close(self) -> None:
+        """Handle what is left in the pipe of a process that has exited."""
+        chunks = CHUNKS_LEFT_MAX if self._open else 0
+        self._open = False
+        self.update()
+        while chunks and self._stream.read():
+            self._handle_all()
+            chunks -= 1
+        self._stream.reader.finish()
+        self._handle_all()
+
+    def _handle_all(self) -> None:
+        while self._handle_next():
+            pass
+
+
+class StderrReader:
+    """A process's stderr, line by line."""
+
+    def __init__(self, descriptor: int, loop: Loop, on_line: Callable[[str], None]) -> None:
+        self._descriptor = descriptor
+        self._loop = loop
+        self._on_line = on_line
+        self._partial = b""  # line
+        self._open = True
+        loop.watch(descriptor, EVENT_READ, self._read)
+
+    def _read(self) -> bool:
+        """Handle a chunk; return False where there is nothing more now."""
+        try:
+            chunk = os.read(self._descriptor, CHUNK // 4)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self._loop.unwatch(self._descriptor)
+            self._open = False
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        if self._partial and (not chunk or len(self._partial) > STDERR_LINE_MAX):
+            lines.append(self._partial)
+            self._partial = b""
+        for line in lines:
+            self._on_line(line[:STDERR_LINE_MAX].decode("utf-8", "replace").rstrip())
+        return bool(chunk)
+
+    def close(self) -> None:
+        """Handle what is left in the pipe of a process that has exited."""
+        for _ in range(CHUNKS_LEFT_MAX):
+            if not self._open or not self._read():
+                break
+        self._loop.unwatch(self._descriptor)

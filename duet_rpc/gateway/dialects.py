@@ -1,23 +1,24 @@
 """How cancel, progress and the handshake look in the dialects that backends speak.
 
-The client of the gateway speaks `plain`, whatever the backend does: `$/cancelRequest`
+The client of the gateway speaks `plain`, whatever the backend speaks: `$/cancelRequest`
 with an `id`, `$/progress` with a `token` and a `value`, a token in `_meta.progressToken`.
 """
 
 from __future__ import annotations
 
 from duet_rpc import __version__
-from duet_rpc.jsonrpc.envelope import member
-from duet_rpc.jsonrpc.messages import NULL, to_json
+from duet_rpc.gateway.wire import raw
+from duet_rpc.jsonrpc.jsontext import dumps, member
+from duet_rpc.jsonrpc.values import RawJson
 
 META = ("_meta", "progressToken")
 
 MCP_VERSION = "2025-11-25"
-"""The version that is offered; whatever the server answers is taken."""
+"""The version that is offered; whatever the server chooses is accepted."""
 
 
 class Dialect:
-    """The words of one dialect."""
+    """The method and member names of one dialect."""
 
     __slots__ = ("cancel", "cancel_key", "name", "progress", "token_key", "token_paths")
 
@@ -37,25 +38,27 @@ class Dialect:
         self.token_key = token_key
         self.token_paths = token_paths  # where a request holds tokens
 
-    def write_progress(self, token: str, value: str) -> str:
-        """Write params for this dialect from a plain token and value."""
+    def write_progress(self, token: str, value: str) -> RawJson:
+        """Return the params for this dialect, from the texts of a plain token and value."""
         if self is not MCP:
-            return f'{{"token":{token},"value":{value}}}'
-        if value[0] != "{":  # it says no more than that something goes on
+            return raw(f'{{"token":{token},"value":{value}}}')
+        if value[0] != "{":  # it says no more than that there is progress
             value = "{}"
         text = f'{{"progressToken":{token},"progress":{member(value, "done") or 0}'
         for name in ("total", "message"):
             part = member(value, name)
-            if part is not None and part != NULL:
+            if part is not None and part != "null":
                 text += f',"{name}":{part}'
-        return text + "}"
+        return raw(text + "}")
 
     def read_progress(self, params: str) -> str:
-        """Read the plain value of a notification in this dialect."""
+        """Return the text of the plain value of a notification in this dialect."""
         if self is not MCP:
-            return member(params, "value") or NULL
-        done, total, message = (member(params, name) for name in ("progress", "total", "message"))
-        return f'{{"done":{done or NULL},"total":{total or NULL},"message":{message or NULL}}}'
+            return member(params, "value") or "null"
+        done, total, message = (
+            member(params, name) or "null" for name in ("progress", "total", "message")
+        )
+        return f'{{"done":{done},"total":{total},"message":{message}}}'
 
 
 PLAIN = Dialect("plain", "$/cancelRequest", "id", "$/progress", "token", (META,))
@@ -79,12 +82,11 @@ MCP = Dialect(
 DIALECTS = {each.name: each for each in (PLAIN, LSP, MCP)}
 
 
-def initialize_params(version: str, capabilities: dict[str, object]) -> str:
-    """Write what the handshake with an MCP server begins with."""
-    return to_json(
-        {
-            "protocolVersion": version,
-            "capabilities": capabilities,
-            "clientInfo": {"name": "duet-rpc", "version": __version__},
-        }
-    ).decode()
+def initialize_params(version: str, capabilities: dict[str, object]) -> RawJson:
+    """Return the params with which the handshake with an MCP server begins."""
+    params = {
+        "protocolVersion": version,
+        "capabilities": capabilities,
+        "clientInfo": {"name": "duet-rpc", "version": __version__},
+    }
+    return raw(dumps(params))

@@ -1,21 +1,19 @@
-"""What the gateway answers itself: how its backends are, and the lists of all methods.
+"""What the gateway replies to itself: the state of its backends, and the lists of all methods.
 
-A tool of an MCP server stands in the lists as a method of its own, under the name that
-it has here and with the parameters that its schema names.
+A tool of an MCP server stands in the lists as a method of its own, under the name that it
+has here and with the parameters that its schema names.
 """
 
 from __future__ import annotations
 
-from time import monotonic
+from typing import TYPE_CHECKING
 
-from duet_rpc.jsonrpc.envelope import replace
+from duet_rpc.jsonrpc.jsontext import dumps, replace
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
-from duet_rpc.jsonrpc.messages import to_json
 from duet_rpc.methods.builtin import STRING, array, record
 from duet_rpc.methods.describe import describe, discover
 from duet_rpc.methods.registry import Method, Mismatch, Param, json_type
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -25,16 +23,16 @@ if TYPE_CHECKING:
 
 
 def status_of(backend: Backend) -> dict[str, object]:
-    """Say how a backend is."""
-    alive = backend.pid is not None
+    """Return the status of a backend, for clients."""
+    process = backend.process
     return {
         "name": backend.name,
-        "state": backend.state,
-        "reason": backend.reason,
-        "pid": backend.pid,
+        "state": backend.state.value,
+        "reason": process.reason,
+        "pid": process.pid,
         "pending": len(backend.pending),
-        "restarts": backend.restarts,
-        "uptime": round(monotonic() - backend.started, 3) if alive else 0,
+        "restarts": process.restarts.count,
+        "uptime": round(process.restarts.uptime, 3) if process.pid is not None else 0,
         "dialect": backend.settings.dialect,
         "framing": backend.settings.framing,
     }
@@ -57,24 +55,24 @@ def add_methods(
         return {"backends": entries, "pending": pending_count()}
 
     def restart(backend: Backend) -> object:
-        backend.stop(backend.start)
-        return {"name": backend.name, "state": backend.state}
+        backend.process.stop(backend.process.start)
+        return {"name": backend.name, "state": backend.state.value}
 
     def stop(backend: Backend) -> object:
-        backend.stop()
-        return {"name": backend.name, "state": backend.state}
+        backend.process.stop()
+        return {"name": backend.name, "state": backend.state.value}
 
     def log(backend: Backend) -> object:
-        return {"lines": list(backend.tail)}
+        return {"lines": list(backend.log.tail)}
 
     state = record(name=STRING, state=STRING)
     lines = record(lines=array(STRING))
     everything = record(backends=array({"type": "object"}), pending={"type": "integer"})
     which = {"backend": Param("string", {"type": "string", "enum": names}, check)}
     for name, text, function, params, returns in (
-        ("status", "Say how the backends are.", status, {}, everything),
-        ("restart", "End a backend and start it again.", restart, which, state),
-        ("stop", "End a backend; the next request starts it again.", stop, which, state),
+        ("status", "Return the state of all backends.", status, {}, everything),
+        ("restart", "Stop a backend and start it again.", restart, which, state),
+        ("stop", "Stop a backend; the next request starts it again.", stop, which, state),
         ("log", "Return the last lines of a backend's stderr.", log, which, lines),
     ):
         registry.add(
@@ -84,27 +82,26 @@ def add_methods(
         )
 
 
-# The lists.
+# The lists, as JSON text.
 
 
-def list_tools(_registry: Registry, tools: list[Tool], absent: dict[str, str]) -> bytes:
-    """Merge the servers' tools, and say whose are missing."""
+def list_tools(_registry: Registry, tools: list[Tool], missing: dict[str, str]) -> str:
+    """Return the merged tools, and whose are missing."""
     text = '{"tools":[' + ",".join(tool.text for tool in tools) + "]"
-    if absent:
-        meta = to_json({"duet-rpc/unavailable": absent}).decode()
-        text += f',"_meta":{meta}'
-    return (text + "}").encode()
+    if missing:
+        text += f',"_meta":{dumps({"duet-rpc/unavailable": missing})}'
+    return text + "}"
 
 
-def list_methods(registry: Registry, tools: list[Tool], _absent: dict[str, str]) -> bytes:
-    """Answer listMethods."""
+def list_methods(registry: Registry, tools: list[Tool], _missing: dict[str, str]) -> str:
+    """Return the result of listMethods."""
     own = [{"name": each.name, "description": each.summary} for each in registry]
     theirs = [{"name": each.name, "description": _summary(each)} for each in tools]
-    return to_json(own + theirs)
+    return dumps(own + theirs)
 
 
-def describe_methods(registry: Registry, tools: list[Tool], _absent: dict[str, str]) -> bytes:
-    """Answer describeMethods."""
+def describe_methods(registry: Registry, tools: list[Tool], _missing: dict[str, str]) -> str:
+    """Return the result of describeMethods."""
     described = [describe(each) for each in registry]
     for tool in tools:
         params = []
@@ -113,20 +110,20 @@ def describe_methods(registry: Registry, tools: list[Tool], _absent: dict[str, s
             text = f"{name}: {label if isinstance(label, str) else 'any'}"
             params.append(text if required else text + " = ...")
         described.append({"name": tool.name, "params": params, "returns": "object"})
-    return to_json(described)
+    return dumps(described)
 
 
-def discover_methods(registry: Registry, tools: list[Tool], _absent: dict[str, str]) -> bytes:
-    """Answer rpc.discover."""
+def discover_methods(registry: Registry, tools: list[Tool], _missing: dict[str, str]) -> str:
+    """Return the result of rpc.discover."""
     document = discover(registry)
     own = document["methods"]
     assert isinstance(own, list)  # noqa: S101 - for the type checker
-    methods = [to_json(each) for each in own] + [_discover_tool(each) for each in tools]
-    rest = to_json({**document, "methods": []}).decode()
-    return replace(rest, ("methods",), f"[{b','.join(methods).decode()}]").encode()
+    methods = [dumps(each) for each in own] + [_discover_tool(each) for each in tools]
+    rest = dumps({**document, "methods": []})
+    return replace(rest, ("methods",), f"[{','.join(methods)}]")
 
 
-def _discover_tool(tool: Tool) -> bytes:
+def _discover_tool(tool: Tool) -> str:
     entry = {
         "name": tool.name,
         "summary": _summary(tool),
@@ -139,9 +136,9 @@ def _discover_tool(tool: Tool) -> bytes:
         "result": {"name": "result", "schema": {"type": "object"}},
     }
     try:
-        return to_json(entry)
+        return dumps(entry)
     except RecursionError:  # the tool can be called all the same
-        return to_json({**entry, "params": []})
+        return dumps({**entry, "params": []})
 
 
 LISTS = {
@@ -157,8 +154,8 @@ def _summary(tool: Tool) -> str:
 
 
 def _parameters(tool: Tool) -> Iterator[tuple[str, Schema, bool]]:
-    """Yield what a tool takes: name, schema, and whether it must be there."""
+    """Yield name, schema and necessity of each parameter."""
     properties, required = tool.schema.get("properties"), tool.schema.get("required")
     for name, schema in properties.items() if isinstance(properties, dict) else ():
-        must = isinstance(required, list) and name in required
-        yield name, schema if isinstance(schema, dict) else {}, must
+        is_required = isinstance(required, list) and name in required
+        yield name, schema if isinstance(schema, dict) else {}, is_required

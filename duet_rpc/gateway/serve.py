@@ -1,17 +1,17 @@
-"""The process of a gateway: what is done before its first message and after its last."""
+"""The process of a gateway, from the start-up line in the log to its exit."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
+from typing import TYPE_CHECKING
 
 from duet_rpc import __version__
 from duet_rpc.failures import describe
-from duet_rpc.gateway.backend import Times
 from duet_rpc.gateway.gateway import Gateway
+from duet_rpc.gateway.runtime import Times
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -38,7 +38,7 @@ def serve(
     gateway = None
     try:
         if os.isatty(descriptors[0]):
-            os.write(2, TERMINAL_HINT.format(kind.command, kind.framing.form).encode())
+            os.write(2, TERMINAL_HINT.format(kind.command, kind.framing.description).encode())
         log.info(
             f"duet-rpc {__version__} gateway started: pid {os.getpid()}, "
             f"level {log.level_name}, log to {log.sink}"
@@ -54,13 +54,13 @@ def serve(
     log.close()
     if gateway is not None:
         gateway.release()
-    # Not sys.exit: taking the interpreter apart takes longer than all of this. What is
-    # still alive of the backends is ended by the watchdog.
+    # Not sys.exit: to finalize the interpreter takes longer than the rest of the shutdown.
+    # What is still running of the backends is ended by the watchdog.
     os._exit(code)
 
 
 def raise_limit(backends: int) -> None:
-    """Make room for three pipes to each backend, where the system has set a low limit."""
+    """Raise a low limit of open files, so that each backend can have its three pipes."""
     needed = 3 * backends + SPARE_DESCRIPTORS
     soft, hard = getrlimit(RLIMIT_NOFILE)
     if soft != RLIM_INFINITY and soft < needed:

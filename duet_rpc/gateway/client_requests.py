@@ -1,0 +1,214 @@
+"""Requests of the client: from the id that it chose to the one reply that each gets.
+
+Every request ends in a reply, a cancel, a timeout or the exit of its backend. The requests
+of the backends are in `backend_requests.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from duet_rpc.gateway.pending import Call
+from duet_rpc.gateway.wire import id_in, params_of, raw, value_at
+from duet_rpc.jsonrpc.errors import INVALID_REQUEST, REQUEST_CANCELLED, REQUEST_FAILED, Error
+from duet_rpc.jsonrpc.ids import IdRemapper
+from duet_rpc.jsonrpc.jsontext import member, replace, write_id
+from duet_rpc.jsonrpc.messages import Failure, Notification, Request, Success
+from duet_rpc.jsonrpc.values import RawJson
+from duet_rpc.log import DEBUG
+from duet_rpc.peer import Incoming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from duet_rpc.gateway.backend import Backend
+    from duet_rpc.gateway.dialects import Dialect
+    from duet_rpc.gateway.pending import Outcome
+    from duet_rpc.jsonrpc.messages import Id, Message
+    from duet_rpc.log import Log
+
+GATEWAY = "gateway"  # stands for a backend where the gateway itself replies
+
+CANCELLED = Error.of(REQUEST_CANCELLED)
+IN_FLIGHT = Error.of(INVALID_REQUEST, "a request with this id is in flight")
+
+
+class ClientRequests:
+    """The client's requests without a reply."""
+
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        log: Log,
+        send: Callable[[Message], None],
+        dialect: Dialect,
+        replies_to_cancelled: bool,
+    ) -> None:
+        self._backends = backends
+        self._log = log
+        self._send = send  # to the client,
+        self._dialect = dialect  # which speaks so of progress
+        self._replies_to_cancelled = replies_to_cancelled
+        self._ids = IdRemapper()
+        self._in_flight: Incoming[int] = Incoming()  # the ids that they have in the gateway
+        self._own: dict[int, None] = {}  # those that the gateway itself replies to later
+        self.fresh_id = self._ids.fresh
+
+    def pending_count(self) -> int:
+        """Return how many there are."""
+        return self._ids.pending_count()
+
+    # Beginning.
+
+    def forward(
+        self,
+        backend: Backend,
+        request: Request,
+        method: str,
+        params: RawJson | None,
+        convert: Callable[[Outcome], Outcome] | None = None,
+    ) -> None:
+        """Send a request on to a backend; `convert` changes what comes back."""
+        id = self._begin(request, backend.name, backend.refusal)
+        if id is None:
+            return
+        call = Call(method, partial(self.finish, id))
+        if convert is not None:
+            call.receive = partial(self._finish_converted, id, convert)
+        if params is not None:
+            params = self._exchange_tokens(backend, id, call, params)
+        backend.request(id, call, params)
+        if self._log.level <= DEBUG:
+            self._log.debug("forwarded", request.method, write_id(request.id))
+
+    def begin_own(self, request: Request) -> int | None:
+        """Begin a request that the gateway replies to later; None where it was refused."""
+        id = self._begin(request, GATEWAY)
+        if id is not None:
+            self._own[id] = None
+        return id
+
+    def _begin(
+        self,
+        request: Request,
+        backend: str,
+        find_refusal: Callable[[], Error | None] = lambda: None,
+    ) -> int | None:
+        if self.refuse_duplicate(request):
+            return None
+        refusal = find_refusal()
+        if refusal is not None:
+            self.refuse(request, refusal)
+            return None
+        id = self._ids.remap(request.id, backend)
+        self._in_flight.add(request.id, id)
+        return id
+
+    def refuse_duplicate(self, request: Request) -> bool:
+        """Refuse a request whose id is in flight; return whether it was."""
+        if self._in_flight.get(request.id) is None:
+            return False
+        self.refuse(request, IN_FLIGHT)
+        return True
+
+    def refuse(self, request: Request, error: Error) -> None:
+        """Reply to a request with an error of our own."""
+        self._log.warn(error.message, request.method, write_id(request.id))
+        self._send(Failure(request.id, error))
+
+    # Progress tokens.
+
+    def _exchange_tokens(self, backend: Backend, id: int, call: Call, params: RawJson) -> RawJson:
+        """Return the params with tokens of our own in the place of the client's."""
+        text = params.text
+        found: dict[str, tuple[str, int]] = {}
+        for path in backend.dialect.token_paths:
+            if type(value_at(params, *path)) not in (str, int, float):
+                continue
+            theirs = text
+            for name in path:
+                theirs = member(theirs, name) or "null"
+            token = f"duet-rpc-{id}-{len(found)}"
+            text = replace(text, path, f'"{token}"')
+            found[token] = (theirs, id)
+        if not found:
+            return params
+        call.tokens = tuple(found)
+        backend.pending.tokens.update(found)
+        return raw(text)
+
+    def handle_progress(self, backend: Backend, params: RawJson) -> bool:
+        """Send progress on under the client's token; return False where the token is another."""
+        dialect = backend.dialect
+        token = value_at(params, dialect.token_key)
+        if not isinstance(token, str):
+            return False
+        found = backend.pending.tokens.get(token)
+        if found is None:
+            # One of ours whose request has ended; or one that the backend made itself.
+            return token.startswith("duet-rpc-")
+        theirs, id = found
+        backend.pending.extend(id)
+        written = self._dialect.write_progress(theirs, dialect.read_progress(params.text))
+        self._send(Notification(self._dialect.progress, written))
+        return True
+
+    # Ending.
+
+    def finish(self, id: int, outcome: Outcome) -> None:
+        """Send the client the reply to a request."""
+        original = self._release(id)
+        if isinstance(outcome, Success):
+            self._send(Success(original, outcome.result))
+        else:
+            self._send(Failure(original, outcome.error))
+
+    def _finish_converted(
+        self, id: int, convert: Callable[[Outcome], Outcome], outcome: Outcome
+    ) -> None:
+        self.finish(id, convert(outcome))  # in this order: to convert may fail
+
+    def finish_own(self, id: int, result: RawJson) -> None:
+        """Reply to a request that `begin_own` has begun."""
+        self.finish(id, Success(None, result))
+
+    def is_own(self, id: int) -> bool:
+        """Return True while the client waits for a reply of the gateway's own."""
+        return id in self._own
+
+    def _release(self, id: int) -> Id:
+        """Forget a request; return the id that the client chose."""
+        self._own.pop(id, None)
+        found = self._ids.restore(id)
+        if found is None:
+            raise KeyError(id)
+        self._in_flight.pop(found[0])
+        return found[0]
+
+    def cancel(self, notification: Notification, key: str) -> None:
+        """Cancel the request that a notification names."""
+        known, id = id_in(params_of(notification), key)
+        if not known:
+            self._log.warn("dropped a cancel that names no request", notification.method)
+        elif self.abandon(id):  # else it has had its reply
+            self._log.info(CANCELLED.message, id=write_id(id))
+            if self._replies_to_cancelled:
+                self._send(Failure(id, CANCELLED))
+
+    def abandon(self, original: Id) -> bool:
+        """Forget a request, here and at its backend; return False where there is none."""
+        id = self._in_flight.pop(original)
+        if id is None:
+            return False
+        self._own.pop(id, None)
+        found = self._ids.restore(id)
+        backend = None if found is None else self._backends.get(found[1])
+        if backend is not None:
+            backend.cancel(id)
+        return True
+
+    def refuse_own(self, text: str) -> None:
+        """Fail all requests that the gateway has not replied to."""
+        for id in list(self._own):
+            self.finish(id, Failure(None, Error.of(REQUEST_FAILED, text)))

@@ -14,7 +14,7 @@ from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP, MCP_VERSION, initializ
 from duet_rpc.gateway.pending import Backlog, Call, PendingRequests
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.supervisor import Supervisor
-from duet_rpc.gateway.wire import raw, to_frame, value_at
+from duet_rpc.gateway.wire import detail_of, raw, to_frame, value_at
 from duet_rpc.jsonrpc import limits, salvage
 from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, OVERSIZE, REQUEST_FAILED, Error
 from duet_rpc.jsonrpc.framing import FRAMINGS
@@ -216,8 +216,7 @@ class Backend:
             id = self.pending.only()  # no other request can be meant
         call = self.pending.pop(id)
         if call is not None:
-            detail = failure.error.message.partition(": ")[2] or failure.error.message
-            call.receive(self._bad_reply(detail))
+            call.receive(self._bad_reply(detail_of(failure.error)))
 
     def handle_stderr(self, line: str) -> None:
         """Log a line of its stderr."""

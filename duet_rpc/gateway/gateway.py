@@ -23,7 +23,7 @@ from duet_rpc.gateway.shutdown import Shutdown
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.tools import Tools, call_by_name, rename_call
 from duet_rpc.gateway.watchdog import Watchdog
-from duet_rpc.gateway.wire import params_of, raw, value_at
+from duet_rpc.gateway.wire import detail_of, params_of, raw, value_at
 from duet_rpc.jsonrpc.errors import TITLES, Error
 from duet_rpc.jsonrpc.framing import CONTENT_LENGTH
 from duet_rpc.jsonrpc.jsontext import write_id
@@ -235,7 +235,7 @@ class Gateway:
         else:
             refusal = backend.notify(method, params_of(notification))
             if refusal is not None:
-                self._log.warn(f"dropped: {refusal.message}", notification.method)
+                self._log.warn(f"dropped: {detail_of(refusal)}", notification.method)
 
     def _call_own(self, message: Request | Notification) -> None:
         """Call one of the gateway's own methods."""

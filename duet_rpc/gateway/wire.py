@@ -10,6 +10,7 @@ from duet_rpc.jsonrpc.messages import Notification, Request, encode
 from duet_rpc.jsonrpc.values import ExactNumber, RawJson
 
 if TYPE_CHECKING:
+    from duet_rpc.jsonrpc.errors import Error
     from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.jsonrpc.messages import Id, Message
 
@@ -45,6 +46,11 @@ def id_in(params: RawJson | None, name: str) -> tuple[bool, Id]:
         text = member(params.text, name) or ""
         return True, 0 if text == "0" else ExactNumber(text)
     return id is None or type(id) in (str, int), id
+
+
+def detail_of(error: Error) -> str:
+    """Return an error's message without the words that its code stands for."""
+    return error.message.partition(": ")[2] or error.message
 
 
 def to_frame(message: Message, framing: Framing) -> bytes:

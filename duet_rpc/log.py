@@ -114,6 +114,12 @@ class Log:
         """Say what we did wrong."""
         self._add(ERROR, "ERROR", message, method, id)
 
+    def start_loguru(self) -> None:
+        """Stand-in until the log is rewritten."""
+        self.unready = False
+        self.settle()
+        self._writer()
+
     def settle(self) -> None:
         """Write the lines that wait, and get ready to write more at once."""
         if self.unready:
@@ -187,8 +193,7 @@ class Log:
         if method is not None:
             rest = f"method={quote(method)} {rest}"
         self.waiting.append(Line(severity, rest))
-        if self._write is not None or len(self.waiting) > WAITING_MAX:
-            self.settle()
+        self._drain(self._write or self._write_plain)
 
     def _drain(self, write: Callable[[Line], None]) -> None:
         self._busy = True

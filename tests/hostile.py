@@ -6,12 +6,18 @@ each row a good request is answered; that is the point of the table.
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 from duet_rpc.jsonrpc.framing import CONTENT_LENGTH, Framing
-from duet_rpc.jsonrpc.messages import Failure, Request, encode_failure, encode_success
-from duet_rpc.jsonrpc.reader import Reader
+from duet_rpc.jsonrpc.messages import InvalidMessage, Request, Success, encode
+from duet_rpc.jsonrpc.reader import MessageReader
 from tests.support import frame, load, request
+
+BATCH = (
+    '{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"data":{"reason":"batch-not-supported"}}}'
+)
+"""What the server, not the reader, says of an array."""
 
 VERSION = '{"jsonrpc":"2.0","id":7,"method":"version"}'
 MIB = 1024 * 1024
@@ -127,7 +133,27 @@ ROWS = [
     Row("garbage with quotes", b'"Content-Length: 5" : {\n', [PARSE]),
     Row("megabytes of garbage lines", b"{garbage}\n" * 300_000, [PARSE]),
     # Headers.
-    Row("header without end", b"X-Pad: " + b"a" * 9000, [HEADER]),
+    Row("a header line too long", b"X-Pad: " + b"a" * 9000 + b"\r\n\r\n", [HEADER]),
+    Row(
+        "a header too large and a length behind it",
+        f"X-A: {'a' * 9000}\r\nContent-Length: 43\r\n\r\n{VERSION}".encode(),
+        [HEADER],
+    ),
+    Row(
+        "a header too large, and a frame inside its body",
+        b"Content-Length: 65\r\n" + b"X-Pad: aaaaaaaaaaaaa\r\n" * 400 + b"\r\n" + frame(VERSION),
+        [HEADER],
+    ),
+    Row(
+        "a header too large that says nothing of a body",
+        b"X-Pad: aaaaaaaaaaaaa\r\n" * 400 + b"\r\n" + frame(VERSION),
+        [HEADER, Answer(7)],
+    ),
+    Row(
+        "a header too large with two lengths",
+        b"Content-Length: 43\r\n" + b"X: aaaaa\r\n" * 900 + b"Content-Length: 9\r\n\r\n",
+        [HEADER],
+    ),
     Row(
         "header too large",
         f"Content-Length: 43\r\nX-Pad: {'a' * 9000}\r\n\r\n{VERSION}".encode(),
@@ -135,12 +161,7 @@ ROWS = [
     ),
     Row(
         "header too large in many lines",
-        b"Content-Length: 43\r\n" + b"X-Pad: aaaaaaaaaaaaa\r\n" * 800 + VERSION.encode(),
-        [HEADER],
-    ),
-    Row(
-        "headers without end, up to the next frame's",
-        b"X-Pad: aaaaaaaaaaaaa\r\n" * 372,
+        b"Content-Length: 43\r\n" + b"X-Pad: aaaaaaaaaaaaa\r\n" * 800 + b"\r\n" + VERSION.encode(),
         [HEADER],
     ),
     # Oversize.
@@ -259,6 +280,13 @@ ROWS = [
     Row("a response", frame('{"jsonrpc":"2.0","id":7,"result":1}'), []),
     Row("an error response", frame('{"jsonrpc":"2.0","id":null,"error":{"code":1}}'), []),
     Row("a response with an absurd id", frame('{"jsonrpc":"2.0","id":{},"result":1}'), []),
+    Row(
+        "a reply with a result and an error",
+        frame('{"jsonrpc":"2.0","id":7,"result":1,"error":{"code":1,"message":"x"}}'),
+        [Error(-32600, 7)],
+    ),
+    Row("a reply of version 1.0", frame('{"id":7,"jsonrpc":"1.0","result":1}'), [Error(-32600, 7)]),
+    Row("a reply without a version", frame('{"id":7,"result":1,"error":null}'), [Error(-32600, 7)]),
     # What is unusual and good.
     Row(
         "a request with a result",
@@ -338,7 +366,7 @@ def decode(
     pieces: list[bytes], end: bool = False, framing: Framing = CONTENT_LENGTH
 ) -> list[dict[str, object]]:
     """Read messages as the daemon does; return what it would reply."""
-    reader = Reader(framing)
+    reader = MessageReader(framing)
     replies: list[dict[str, object]] = []
 
     def drain() -> None:
@@ -346,10 +374,13 @@ def decode(
             message = reader.next()
             if message is None:
                 return
-            if isinstance(message, Failure):
-                replies.append(load(encode_failure(message)))
-            elif isinstance(message, Request) and message.id is not None:
-                replies.append(load(encode_success(message.id, b"0")))
+            if isinstance(message, list):
+                replies.append(json.loads(BATCH))
+            elif isinstance(message, InvalidMessage):
+                if not message.is_reply:
+                    replies.append(load(encode(message.failure)))
+            elif isinstance(message, Request):
+                replies.append(load(encode(Success(message.id, 0))))
 
     for piece in pieces:
         reader.feed(piece)

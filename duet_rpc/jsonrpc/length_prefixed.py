@@ -136,6 +136,4 @@ class LengthPrefixedDecoder:
     @property
     def partial(self) -> bool:
         """True inside a frame, where the rest must come in time."""
-        return self._state is State.OVERSIZED or (
-            self._state is State.FRAME and bool(self._buffer)
-        )
+        return self._state is State.OVERSIZED or (self._state is State.FRAME and bool(self._buffer))

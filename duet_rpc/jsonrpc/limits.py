@@ -16,7 +16,13 @@ READ_TIMEOUT = 30.0
 """Seconds from the first byte of a frame to its last."""
 
 GRACE = 2.0
-"""Seconds that a running request has once the daemon has been asked to leave."""
+"""Seconds from the reason to leave to the end of the process."""
+
+WORK_WINDOW = 1.5
+"""Seconds of these that requests have; the rest is for the log and the exit."""
+
+INTAKE_MAX = 4 * BODY_MAX
+"""Bytes that are read ahead while a method runs."""
 
 FAREWELL = 0.05
 """Seconds between the reply to `shutdown` and the exit, for a client that stays connected."""

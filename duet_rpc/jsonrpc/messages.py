@@ -23,13 +23,13 @@ from duet_rpc.jsonrpc.jsontext import (
     dumps,
     explain,
     loads,
+    member,
     scan,
     split_array,
     split_object,
     to_utf8,
     write_id,
 )
-from duet_rpc.jsonrpc.limits import BATCH_MAX
 from duet_rpc.jsonrpc.values import JSON_NUMBER, ExactNumber, RawJson, Value, set_field
 
 if TYPE_CHECKING:
@@ -130,12 +130,19 @@ class InvalidMessage(ValueError):
     """A text is not a message; `failure` is the reply that says why."""
 
     def __init__(
-        self, error: Error, id: Id = None, *, id_known: bool = False, method: str | None = None
+        self,
+        error: Error,
+        id: Id = None,
+        *,
+        id_known: bool = False,
+        method: str | None = None,
+        is_reply: bool = False,
     ) -> None:
         super().__init__(error.message)
         self.failure = Failure(id, error)
         self.id_known = id_known  # an id could be read; the failure's None is a real null
         self.method = method  # where one could be read
+        self.is_reply = is_reply  # a reply with a fault in it, to which nobody replies
 
 
 # Text to messages.
@@ -149,6 +156,8 @@ def parse(data: str | bytes, *, allow_null_id: bool = True) -> Message | list[Me
     body = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     parsed = read_message(body)
     messages = parsed if isinstance(parsed, list) else [parsed]
+    if not messages:
+        raise InvalidMessage(Error.invalid_request("an empty batch"))
     found: list[Message] = []
     for message in messages:
         if isinstance(message, InvalidMessage):
@@ -190,9 +199,6 @@ def invalid(error: Error, body: bytes | bytearray) -> InvalidMessage:
 
 
 def _read_batch(elements: list[object], text: str) -> Parsed:
-    if not 0 < len(elements) <= BATCH_MAX:
-        detail = f"a batch holds 1 to {BATCH_MAX} messages"
-        return InvalidMessage(Error.invalid_request(detail))
     # Each element is read once more from its own text: its id is kept as it came.
     return [
         _read_object(element, part.encode("utf-8", "surrogatepass"))
@@ -236,10 +242,13 @@ def _read_object(
         known, id = _id_of_text(salvage.find_id(body) or dumps(id))
     elif id is not None and type(id) not in (str, int):
         error = Error.invalid_request("id must be a string, a number or null", INVALID_ID_TYPE)
-        return InvalidMessage(error, method=method if isinstance(method, str) else None)
+        name = method if isinstance(method, str) else None
+        return InvalidMessage(error, method=name, is_reply=not is_call)
     detail = None
     if value.get("jsonrpc") != "2.0":
         detail = 'jsonrpc must be "2.0"'
+    elif "method" not in value and "result" in value and "error" in value:
+        detail = "a reply has a result or an error, not both"
     elif not is_call:
         return _read_reply(value, known, id, payload)
     elif not isinstance(method, str):
@@ -274,11 +283,9 @@ def _read_reply(
         detail = "an error has an integer for its code and a string for its message"
     elif "error" not in value:
         return Success(id, payload("result", value["result"]))
-    elif "result" in value:
-        detail = "a reply has a result or an error, not both"
     else:
         detail = "error must be an object"
-    return InvalidMessage(Error.invalid_request(detail), id, id_known=known)
+    return InvalidMessage(Error.invalid_request(detail), id, id_known=known, is_reply=True)
 
 
 def _id_of_text(text: str) -> tuple[bool, Id]:
@@ -297,6 +304,20 @@ def _id_of_text(text: str) -> tuple[bool, Id]:
         except ValueError:  # more digits than the interpreter converts
             return False, None
     return True, ExactNumber(text)
+
+
+def exact_member(body: bytes, path: tuple[str, ...], value: Any) -> Id:
+    """Return a string or a number inside a message as an id, spelled as it came."""
+    if isinstance(value, str) or (type(value) is int and value):
+        return value
+    try:
+        text: str | None = str(body, "utf-8")
+        for name in path:
+            text = text and member(text, name)
+    except NOT_JSON:  # it is part of a batch, whose text is not kept
+        text = None
+    known, id = (False, None) if text is None else _id_of_text(text)
+    return id if known else check_id(value)
 
 
 # Messages to text.

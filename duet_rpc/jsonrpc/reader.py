@@ -39,7 +39,7 @@ class MessageReader:
         self._decoder = self.framing.decoder(from_server)
         self._raw = raw
         self._from_server = from_server
-        self.body = b""  # of the last frame that was not a message
+        self.body = b""  # of the frame that `next` returned last
 
     def feed(self, chunk: bytes) -> None:
         """Add a chunk of input."""
@@ -67,16 +67,16 @@ class MessageReader:
 
     def next(self) -> Parsed | None:
         """Return the next message, batch or `InvalidMessage`, or None: more is needed."""
+        self.body = b""
         event = self._decoder.next()
         if event is None:
             return None
         if isinstance(event, Fault):
             return self._read_fault(event)
+        self.body = event
         message = read_message(event, self._raw)
-        if isinstance(message, InvalidMessage):
-            self.body = event
-            if message.failure.error.code == PARSE_ERROR:
-                self._decoder.reject()
+        if isinstance(message, InvalidMessage) and message.failure.error.code == PARSE_ERROR:
+            self._decoder.reject()
         return message
 
     def _read_fault(self, fault: Fault) -> Parsed:

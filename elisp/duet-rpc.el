@@ -101,42 +101,42 @@ Zero keeps none.  Large answers take several times as long with it."
 
 (cl-defstruct (duet-rpc--server (:constructor duet-rpc--make-server)
                                 (:copier nil))
-  "The daemon or the gateway of one host, through all its lives."
-  host                       ; what `file-remote-p' says; "" is this machine
+  "The daemon or the gateway of one host, across all its processes."
+  host                       ; as `file-remote-p' returns it; "" is this machine
   role                       ; nil for the daemon, or `gateway'
   name                       ; of its process and its buffers
   (state 'stopped)           ; or starting, ready, stopping, waiting, failed
   connection process
-  (calls (make-hash-table))  ; the calls that are not yet answered, by token
-  born                       ; when this life began
-  (deaths 0)                 ; how many lives in a row were short
-  alarm                      ; (TIME . TIMER) for the next deadline of a call
-  timer                      ; starts the next life
-  info                       ; what it answered to `initialize'
-  why                        ; what a person is told of its last death
-  tail)                      ; marks where this life begins in the log
+  (pending (make-hash-table)) ; calls without a reply yet, by token
+  start-time                 ; of the current process
+  (quick-exits 0)            ; how many processes in a row crashed soon after start
+  deadline-timer             ; (TIME . TIMER) for the next deadline of a call
+  restart-timer              ; starts the next process after a crash
+  info                       ; the result of `initialize'
+  reason                     ; why it is not running, for a person to read
+  stderr-start)              ; where the current process's stderr begins in the log
 
 (defvar duet-rpc--servers (make-hash-table :test #'equal)
   "The servers by host and role, as (HOST . ROLE).")
 
 (cl-defstruct (duet-rpc--call (:constructor duet-rpc--make-call)
                               (:copier nil))
-  "One request, from its sending to its one end."
+  "One request, from the time it is sent until it has its outcome."
   server method token id buffer timeout
   deadline                   ; when it times out, if ever
   success-fn error-fn timeout-fn progress-fn
-  complaint                  ; what the server said meanwhile, of no call
+  null-id-error              ; text of an error with id null that came meanwhile
   outcome)                   ; nil, (result R), (error E), (timeout S), (cancelled)
 
 
-(defmacro duet-rpc--sending (server method &rest body)
+(defmacro duet-rpc--with-send-errors (server method &rest body)
   "Run BODY, which sends METHOD to SERVER; make its errors a `duet-rpc-error'."
   (declare (indent 2) (debug t))
   `(condition-case err
        (progn ,@body)
-     (error (duet-rpc--cannot-send ,server ,method err))))
+     (error (duet-rpc--signal-send-error ,server ,method err))))
 
-(defmacro duet-rpc--for-person (&rest body)
+(defmacro duet-rpc--with-user-errors (&rest body)
   "Run BODY; turn a `duet-rpc-error' into a plain message to a person."
   (declare (indent 0) (debug t))
   `(condition-case err
@@ -158,7 +158,7 @@ cancels the call on the server too.
 
 A failure signals `duet-rpc-error' with the data (TEXT CODE DATA); a
 timeout signals its child `duet-rpc-timeout'."
-  (duet-rpc--request (duet-rpc--live-server) method params :timeout timeout))
+  (duet-rpc--request (duet-rpc--ensure-server) method params :timeout timeout))
 
 ;;;###autoload
 (cl-defun duet-rpc-async-request (method params &key success-fn error-fn
@@ -178,7 +178,7 @@ plist.
 
 Return an object that `duet-rpc-cancel' takes.  Signal `duet-rpc-error'
 if the daemon cannot be started or the call not be sent."
-  (duet-rpc--async-request (duet-rpc--live-server) method params
+  (duet-rpc--async-request (duet-rpc--ensure-server) method params
                            :success-fn (or success-fn #'ignore)
                            :error-fn error-fn :timeout-fn timeout-fn
                            :timeout timeout :progress-fn progress-fn))
@@ -187,13 +187,13 @@ if the daemon cannot be started or the call not be sent."
 (defun duet-rpc-notify (method &optional params)
   "Tell the server METHOD with PARAMS, expecting no answer.
 METHOD and PARAMS are as in `duet-rpc-request'."
-  (duet-rpc--notify (duet-rpc--live-server) method params))
+  (duet-rpc--notify (duet-rpc--ensure-server) method params))
 
 (defun duet-rpc-cancel (call)
   "Cancel CALL, which `duet-rpc-async-request' returned.
 None of its functions is called any more."
-  (when (duet-rpc--end call '(cancelled))
-    (duet-rpc--tell-cancelled call)))
+  (when (duet-rpc--finish-call call '(cancelled))
+    (duet-rpc--send-cancel call)))
 
 (defun duet-rpc-error-code (err)
   "Return the JSON-RPC code of ERR, a `duet-rpc-error', or nil."
@@ -217,15 +217,15 @@ TELL, which is t if called by a person, means to say that it starts."
   (interactive (list (and current-prefix-arg 'gateway) t))
   (let* ((server (duet-rpc--server role))
          (name (duet-rpc--server-name server)))
-    (duet-rpc--for-person
+    (duet-rpc--with-user-errors
       (if (memq (duet-rpc--server-state server) '(starting ready))
           (message "%s runs already; %s starts it anew"
-                   name (duet-rpc--keys server 'duet-rpc-restart))
-        (setf (duet-rpc--server-deaths server) 0)
+                   name (duet-rpc--command-hint server 'duet-rpc-restart))
+        (setf (duet-rpc--server-quick-exits server) 0)
         (duet-rpc--launch server)
         (when tell
           (message "%s is starting; %s tells how it is"
-                   name (duet-rpc--keys server 'duet-rpc-status)))))))
+                   name (duet-rpc--command-hint server 'duet-rpc-status)))))))
 
 ;;;###autoload
 (defun duet-rpc-stop (&optional role tell)
@@ -265,14 +265,14 @@ TELL, which is t if called by a person, means to say it."
   (interactive (list (and current-prefix-arg 'gateway) t))
   (let* ((server (duet-rpc--server role))
          (state (duet-rpc--server-state server))
-         (busy (hash-table-count (duet-rpc--server-calls server))))
+         (busy (hash-table-count (duet-rpc--server-pending server))))
     (when tell
       (message
        "%s: %s" (duet-rpc--server-name server)
        (pcase state
          ((and (or 'stopped 'waiting 'failed)
-               (guard (duet-rpc--server-why server)))
-          (duet-rpc--server-why server))
+               (guard (duet-rpc--server-reason server)))
+          (duet-rpc--server-reason server))
          ('stopped "not running; the next call starts it")
          (_ (format "%s, version %s, process %s, %s pending"
                     state (or (duet-rpc--server-version server) "unknown")
@@ -285,7 +285,7 @@ TELL, which is t if called by a person, means to say it."
   "Return the daemon's version.
 TELL, which is t if called by a person, means to show it."
   (interactive (list t))
-  (duet-rpc--for-person
+  (duet-rpc--with-user-errors
     (let ((version (plist-get (duet-rpc-request "version") :version)))
       (when tell
         (message "duet-rpc %s (duet-rpc.el %s)" version duet-rpc--version))
@@ -326,7 +326,7 @@ PARAMS and TIMEOUT, the result and the errors are as in
 
 The result of a tool is what its server says, a plist of `:content' and
 the like, also where `:isError' in it tells of a failure."
-  (duet-rpc--request (duet-rpc--live-server 'gateway) method params
+  (duet-rpc--request (duet-rpc--ensure-server 'gateway) method params
                      :timeout timeout))
 
 ;;;###autoload
@@ -336,7 +336,7 @@ the like, also where `:isError' in it tells of a failure."
 METHOD is as in `duet-rpc-gateway-request'.  SUCCESS-FN, ERROR-FN,
 TIMEOUT-FN, TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request',
 and so is what this returns."
-  (duet-rpc--async-request (duet-rpc--live-server 'gateway) method params
+  (duet-rpc--async-request (duet-rpc--ensure-server 'gateway) method params
                            :success-fn (or success-fn #'ignore)
                            :error-fn error-fn :timeout-fn timeout-fn
                            :timeout timeout :progress-fn progress-fn))
@@ -345,7 +345,7 @@ and so is what this returns."
 (defun duet-rpc-gateway-notify (method &optional params)
   "Tell a backend METHOD with PARAMS, expecting no answer.
 METHOD is NAME/method; PARAMS is as in `duet-rpc-request'."
-  (duet-rpc--notify (duet-rpc--live-server 'gateway) method params))
+  (duet-rpc--notify (duet-rpc--ensure-server 'gateway) method params))
 
 (defvar duet-rpc--handlers (make-hash-table :test #'equal)
   "The functions of `duet-rpc-gateway-handle' by method.")
@@ -392,7 +392,7 @@ that takes the result.  ROLE is `gateway' to call METHOD through the
 gateway.  The result of a tool is then the text that it returns, or else
 its structured content."
   (interactive
-   (duet-rpc--for-person
+   (duet-rpc--with-user-errors
      (when current-prefix-arg (barf-if-buffer-read-only))
      (let* ((description (duet-rpc--read-method "Call: " (duet-rpc--methods)))
             (params (duet-rpc--read-params description)))
@@ -402,8 +402,8 @@ its structured content."
   (setq duet-rpc--last-call (list method params how role))
   (when (and (eq how 'replace) (not (use-region-p)))
     (user-error "Mark the text to be replaced first"))
-  (duet-rpc--for-person
-    (duet-rpc--call-and-use
+  (duet-rpc--with-user-errors
+    (duet-rpc--call-and-deliver
      method params how
      (and (eq how 'replace) (cons (region-beginning) (region-end)))
      role)))
@@ -416,7 +416,7 @@ its structured content."
     (user-error "Nothing to repeat yet; begin with M-x duet-rpc-call"))
   (apply #'duet-rpc-call duet-rpc--last-call))
 
-(defun duet-rpc--call-and-use (method params how bounds role)
+(defun duet-rpc--call-and-deliver (method params how bounds role)
   "Call METHOD of the server in ROLE with PARAMS; use the result in the way HOW.
 BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
   (when (memq how '(insert replace))
@@ -425,10 +425,10 @@ BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
   (let* ((begin (copy-marker (or (car bounds) (point)) t))
          (end (copy-marker (or (cdr bounds) (point))))
          (tool (and role (duet-rpc--tool-p method)))
-         (answer (duet-rpc--request-and-report method params role))
+         (answer (duet-rpc--request-with-progress method params role))
          (result (if tool (duet-rpc--tool-result method answer) answer)))
     (pcase how
-      ('message (message "%s" (duet-rpc--shorten (duet-rpc--text result))))
+      ('message (message "%s" (duet-rpc--truncate (duet-rpc--format-value result))))
       ((or 'insert 'replace)
        (unless (marker-buffer begin)
          (user-error "The buffer that was to get the result of %s is gone" method))
@@ -436,16 +436,16 @@ BOUNDS is the part of the buffer to replace, as (BEGIN . END)."
          (when bounds
            (delete-region begin (max begin end)))
          (goto-char begin)
-         (insert (duet-rpc--text result t))
+         (insert (duet-rpc--format-value result t))
          (set-marker begin nil)
          (set-marker end nil)))
-      ((or 'nil 'buffer) (duet-rpc--show result method (and tool (stringp result))))
+      ((or 'nil 'buffer) (duet-rpc--show-result result method (and tool (stringp result))))
       (_ (funcall how result)))))
 
-(defun duet-rpc--request-and-report (method params role)
+(defun duet-rpc--request-with-progress (method params role)
   "Call METHOD of the server in ROLE with PARAMS.
 Show its progress in the echo area."
-  (let* ((server (duet-rpc--live-server role))
+  (let* ((server (duet-rpc--ensure-server role))
          (reporter nil)
          (report
           (lambda (value)
@@ -462,26 +462,26 @@ Show its progress in the echo area."
             :progress-fn (and (if role
                                   (duet-rpc--tool-p method)
                                 (or (eq (duet-rpc--server-state server) 'starting)
-                                    (duet-rpc--ours-p server)))
+                                    (duet-rpc--duet-rpc-server-p server)))
                               report))
       (when reporter (progress-reporter-done reporter)))))
 
-(defun duet-rpc--text (value &optional pretty)
+(defun duet-rpc--format-value (value &optional pretty)
   "Return VALUE as text: a string as it is, all else as JSON.
 PRETTY means with line breaks."
-  (if (stringp value) value (duet-rpc--json value pretty)))
+  (if (stringp value) value (duet-rpc--encode-json value pretty)))
 
-(defun duet-rpc--shorten (text)
+(defun duet-rpc--truncate (text)
   "Return TEXT, or the beginning of it if the echo area would take long."
   (if (<= (length text) 2000)
       text
     (format "%s... (2000 of %d characters; M-x duet-rpc-call shows all)"
             (substring text 0 2000) (length text))))
 
-(defconst duet-rpc--huge 500000
+(defconst duet-rpc--large-result 500000
   "So many characters of a result are too many for a mode or line breaks.")
 
-(defun duet-rpc--json (value pretty)
+(defun duet-rpc--encode-json (value pretty)
   "Return VALUE as JSON; PRETTY means with line breaks, unless it is huge."
   ;; Emacs has two encoders: a fast one, which refuses large integers and
   ;; more, and shows 0.1 as 0.10000000000000001; and json.el.
@@ -494,7 +494,7 @@ PRETTY means with line breaks."
         (json-encoding-pretty-print pretty)
         (json-null nil)
         (json-false :json-false))
-    (if (> (length fast) duet-rpc--huge)
+    (if (> (length fast) duet-rpc--large-result)
         fast
       (condition-case nil
           (json-encode value)
@@ -542,17 +542,17 @@ Signal `duet-rpc-error' if the tool has failed."
              (t (format "[%s, %s, %d bytes]" type (plist-get content :mimeType)
                         (/ (* 3 (length (plist-get content :data))) 4)))))))
 
-(defun duet-rpc--show (result method &optional plain)
+(defun duet-rpc--show-result (result method &optional plain)
   "Show RESULT, the answer of METHOD, in a buffer.
 PLAIN means that it is a text to be shown as it is."
   (let ((directory default-directory))
     (with-current-buffer (get-buffer-create "*duet-rpc result*")
       (let ((inhibit-read-only t))
         (erase-buffer)
-        (insert (if plain result (duet-rpc--json result t)) "\n"))
+        (insert (if plain result (duet-rpc--encode-json result t)) "\n"))
       (goto-char (point-min))
       (cond
-       ((> (buffer-size) duet-rpc--huge)
+       ((> (buffer-size) duet-rpc--large-result)
         ;; It may be one line, which Emacs shows slowly at best.
         (fundamental-mode)
         (setq-local bidi-inhibit-bpa t
@@ -563,7 +563,7 @@ PLAIN means that it is a text to be shown as it is."
        (t (js-mode)))
       (view-mode 1)
       (setq default-directory directory
-            truncate-lines (> (buffer-size) duet-rpc--huge)
+            truncate-lines (> (buffer-size) duet-rpc--large-result)
             header-line-format (format " Result of %s" method))
       (set-buffer-modified-p nil)
       (display-buffer (current-buffer)))))
@@ -577,7 +577,7 @@ PLAIN means that it is a text to be shown as it is."
 
 (defun duet-rpc--methods ()
   "Return the descriptions of all methods, or nil if there are none."
-  (let ((own (duet-rpc--own-methods))
+  (let ((own (duet-rpc--daemon-methods))
         (name (lambda (each) (plist-get each :name))))
     (append own (cl-set-difference (duet-rpc--gateway-methods) own
                                    :test #'equal :key name))))
@@ -585,7 +585,7 @@ PLAIN means that it is a text to be shown as it is."
 (defun duet-rpc--gateway-methods ()
   "Return the descriptions of what the gateway has, or nil if it is down."
   (let ((server (duet-rpc--server 'gateway)))
-    (when (duet-rpc--alive-p server)
+    (when (duet-rpc--running-p server)
       (condition-case err
           (mapcar (lambda (method) `(:role gateway ,@method))
                   (plist-get (duet-rpc--request server "rpc.discover" nil) :methods))
@@ -594,10 +594,10 @@ PLAIN means that it is a text to be shown as it is."
          (message "duet-rpc: the tools behind the gateway are missing: %s" (cadr err))
          nil)))))
 
-(defun duet-rpc--role-of (method)
+(defun duet-rpc--role-for-method (method)
   "Return `gateway' if METHOD, which nothing describes, names a backend."
   (let ((server (duet-rpc--server 'gateway)))
-    (when (and (duet-rpc--alive-p server)
+    (when (and (duet-rpc--running-p server)
                (string-match "\\`\\(.+?\\)\\(?:/\\|__\\)." method))
       (let ((name (match-string 1 method)))
         (and (cl-find name (plist-get (duet-rpc--request server "gateway/status" nil)
@@ -605,10 +605,10 @@ PLAIN means that it is a text to be shown as it is."
                       :test #'equal :key (lambda (each) (plist-get each :name)))
              'gateway)))))
 
-(defun duet-rpc--own-methods ()
+(defun duet-rpc--daemon-methods ()
   "Return the descriptions of the daemon's methods, or nil if it has none."
-  (or (append (plist-get (duet-rpc--ask "rpc.discover") :methods) nil)
-      (let ((summaries (append (duet-rpc--ask "listMethods") nil)))
+  (or (append (plist-get (duet-rpc--request-or-nil "rpc.discover") :methods) nil)
+      (let ((summaries (append (duet-rpc--request-or-nil "listMethods") nil)))
         (mapcar (lambda (method)
                   (list :name (plist-get method :name)
                         :summary (plist-get
@@ -619,9 +619,9 @@ PLAIN means that it is a text to be shown as it is."
                         :params (vconcat (mapcar #'duet-rpc--parse-signature
                                                  (plist-get method :params)))
                         :result (list :schema (list :type (plist-get method :returns)))))
-                (duet-rpc--ask "describeMethods")))))
+                (duet-rpc--request-or-nil "describeMethods")))))
 
-(defun duet-rpc--ask (method)
+(defun duet-rpc--request-or-nil (method)
   "Return the result of METHOD, or nil if the server refuses it."
   (condition-case err
       (duet-rpc-request method)
@@ -648,7 +648,7 @@ PLAIN means that it is a text to be shown as it is."
                        (plist-get param :name)))
              (plist-get description :params) " "))
 
-(defun duet-rpc--doc (description)
+(defun duet-rpc--description-text (description)
   "Return the whole text of DESCRIPTION, its summary first."
   (let ((summary (or (plist-get description :summary) ""))
         (text (or (plist-get description :description) "")))
@@ -669,7 +669,7 @@ PLAIN means that it is a text to be shown as it is."
      ((vectorp type) (mapcar (lambda (each) `(:type ,each ,@schema)) type))
      (t (list schema)))))
 
-(defun duet-rpc--type (schema)
+(defun duet-rpc--type-name (schema)
   "Name the type in SCHEMA, for a person."
   (mapconcat
    (lambda (schema)
@@ -677,9 +677,9 @@ PLAIN means that it is a text to be shown as it is."
            (items (plist-get schema :items)))
        (cond
         ((plist-get schema :enum)
-         (mapconcat #'duet-rpc--text (plist-get schema :enum) "|"))
+         (mapconcat #'duet-rpc--format-value (plist-get schema :enum) "|"))
         ((and (equal type "array") (plist-get items :type))
-         (format "array of %s" (duet-rpc--type items)))
+         (format "array of %s" (duet-rpc--type-name items)))
         ((and (equal type "string") (plist-get schema :format)))
         ((stringp type) type)
         (t "any"))))
@@ -716,7 +716,7 @@ what stands there at first."
     (when (equal name "")
       (user-error "No method given"))
     (or (funcall find name)
-        (list :name name :params 'unknown :role (duet-rpc--role-of name)))))
+        (list :name name :params 'unknown :role (duet-rpc--role-for-method name)))))
 
 (defun duet-rpc--read-params (description)
   "Ask for the parameters in DESCRIPTION; return them as a plist."
@@ -724,7 +724,7 @@ what stands there at first."
         (offered nil)
         (plist nil))
     (if (eq params 'unknown)
-        (duet-rpc--read-checked
+        (duet-rpc--read-validated
          (format "Parameters of %s (JSON object or array): "
                  (plist-get description :name))
          nil
@@ -734,21 +734,21 @@ what stands there at first."
               ((vectorp value) value)
               ((hash-table-p value)
                (cl-loop for name being the hash-keys of value using (hash-values each)
-                        append (list (duet-rpc--key name) each)))
+                        append (list (duet-rpc--keyword name) each)))
               (t (error "Not an object or an array"))))))
       (mapc (lambda (param)
-              (let* ((text-p (equal (duet-rpc--type (plist-get param :schema)) "string"))
+              (let* ((text-p (equal (duet-rpc--type-name (plist-get param :schema)) "string"))
                      (value (duet-rpc--read-param
                              param (and text-p (not offered)
                                         (not (derived-mode-p 'tabulated-list-mode))))))
                 (when text-p (setq offered t))
                 (unless (eq value 'omit)
-                  (setq plist `(,@plist ,(duet-rpc--key (plist-get param :name))
+                  (setq plist `(,@plist ,(duet-rpc--keyword (plist-get param :name))
                                         ,value)))))
             params)
       plist)))
 
-(defun duet-rpc--key (name)
+(defun duet-rpc--keyword (name)
   "Return NAME as the keyword of a plist."
   (intern (concat ":" name)))
 
@@ -766,10 +766,10 @@ OFFER means to offer the region and the buffer for it."
          (empty (cond ((not (duet-rpc--required-p param)) 'omit)
                       ((cl-some null-p all) nil)
                       (t 'again)))
-         (prompt (concat (plist-get param :name) " (" (duet-rpc--type schema)
+         (prompt (concat (plist-get param :name) " (" (duet-rpc--type-name schema)
                          (cond ((eq empty 'again) "")
                                ((not empty) ", empty for null")
-                               (default (format ", default %s" (duet-rpc--text default)))
+                               (default (format ", default %s" (duet-rpc--format-value default)))
                                (t ", optional"))))
          (prompt-end (concat prompt "): ")))
     (cond
@@ -780,14 +780,14 @@ OFFER means to offer the region and the buffer for it."
      ((equal type "boolean")
       (duet-rpc--read-choice prompt-end [t :json-false] empty))
      ((member type '("integer" "number"))
-      (duet-rpc--read-checked
+      (duet-rpc--read-validated
        prompt-end empty
        (lambda (text)
          (duet-rpc--check-number (ignore-errors (duet-rpc--parse-json text)) kind))))
      ((equal type "string") (duet-rpc--read-text prompt empty offer))
      ((or (not kind) (not type))
       ;; Where a text is as good as anything, it needs no quotation marks.
-      (duet-rpc--read-checked
+      (duet-rpc--read-validated
        prompt-end empty
        (lambda (text)
          (condition-case err
@@ -797,13 +797,13 @@ OFFER means to offer the region and the buffer for it."
                                kinds)
                       text
                     (signal (car err) (cdr err))))))))
-     (t (duet-rpc--read-checked (concat prompt ", as JSON): ") empty
-                                #'duet-rpc--parse-json)))))
+     (t (duet-rpc--read-validated (concat prompt ", as JSON): ") empty
+                                  #'duet-rpc--parse-json)))))
 
 (defun duet-rpc--read-choice (prompt choices empty)
   "Ask with PROMPT for one of CHOICES.
 EMPTY is the value of no text; `again' means to ask again."
-  (let* ((alist (mapcar (lambda (each) (cons (duet-rpc--text each) each)) choices))
+  (let* ((alist (mapcar (lambda (each) (cons (duet-rpc--format-value each) each)) choices))
          (empty (if (and (eq empty 'again) (assoc "" alist)) "" empty))
          (name ""))
     (while (and (equal name "")
@@ -812,7 +812,7 @@ EMPTY is the value of no text; `again' means to ask again."
                 (eq empty 'again)))
     (if (equal name "") empty (cdr (assoc name alist)))))
 
-(defun duet-rpc--read-checked (prompt empty parse)
+(defun duet-rpc--read-validated (prompt empty parse)
   "Ask with PROMPT until PARSE, called with the text, signals no error.
 Return what it returns.  EMPTY is the value of no text, unless it is
 `again'."
@@ -931,8 +931,8 @@ ROLE is that of the server to call."
   (unless (or (memq how '(message insert replace buffer)) (functionp how))
     (user-error "%s is no function that could take the result of %s; \
 C-h f duet-rpc-define-command tells what :result can be" how method))
-  (duet-rpc--for-person
-    (when role (duet-rpc--live-server role)) ; so that its tools are known
+  (duet-rpc--with-user-errors
+    (when role (duet-rpc--ensure-server role)) ; so that its tools are known
     (let* ((bounds nil)
            (sent
             (cl-loop
@@ -950,12 +950,12 @@ C-h f duet-rpc-define-command tells what :result can be" how method))
                           (found
                            (setq bounds found)
                            (buffer-substring-no-properties (car found) (cdr found)))
-                          ((eq source 'prompt) (duet-rpc--prompt-for method key))
+                          ((eq source 'prompt) (duet-rpc--read-param-named method key))
                           (t source))
              unless (eq value 'omit) append (list key value))))
-      (duet-rpc--call-and-use method sent how (and (eq how 'replace) bounds) role))))
+      (duet-rpc--call-and-deliver method sent how (and (eq how 'replace) bounds) role))))
 
-(defun duet-rpc--prompt-for (method key)
+(defun duet-rpc--read-param-named (method key)
   "Ask for the parameter KEY of METHOD."
   (let ((name (substring (symbol-name key) 1)))
     (duet-rpc--read-param
@@ -976,7 +976,7 @@ overwritten."
                          nil (expand-file-name "duet-methods.el"))
          (read-string "Prefix of their names: " "duet")
          t))
-  (duet-rpc--for-person
+  (duet-rpc--with-user-errors
     (let ((methods (or (duet-rpc--methods)
                        (user-error "The server does not describe its methods")))
           (feature (file-name-base file))
@@ -1026,7 +1026,7 @@ overwritten."
                                (funcall argument param)))
                      params " "))
          (pair (lambda (param)
-                 (format "(list %S %s)" (duet-rpc--key (plist-get param :name))
+                 (format "(list %S %s)" (duet-rpc--keyword (plist-get param :name))
                          (funcall argument param))))
          (pairs (mapcar (lambda (param)
                           (if (duet-rpc--required-p param)
@@ -1064,17 +1064,17 @@ ARGUMENT returns the name of a parameter's argument."
                `(,(or (plist-get description :summary)
                       (format "Call %s." (plist-get description :name)))
                  ,(string-remove-prefix (or (plist-get description :summary) "")
-                                        (duet-rpc--doc description))
+                                        (duet-rpc--description-text description))
                  ,@(mapcar (lambda (param)
                              (format "%s: %s%s"
                                      (upcase (funcall argument param))
-                                     (duet-rpc--type (plist-get param :schema))
+                                     (duet-rpc--type-name (plist-get param :schema))
                                      (if-let ((what (plist-get (plist-get param :schema)
                                                                :description)))
                                          (concat ", " what)
                                        "")))
                            (plist-get description :params))
-                 ,(format "Return: %s" (duet-rpc--type
+                 ,(format "Return: %s" (duet-rpc--type-name
                                         (plist-get (plist-get description :result)
                                                    :schema)))))
         (unless (string-blank-p text)
@@ -1105,16 +1105,16 @@ ARGUMENT returns the name of a parameter's argument."
 \\{duet-rpc-methods-mode-map}"
   (setq tabulated-list-format [("Method" 24 t) ("Parameters" 24 t) ("What it does" 0 t)])
   (tabulated-list-init-header)
-  (add-hook 'tabulated-list-revert-hook #'duet-rpc--list nil t))
+  (add-hook 'tabulated-list-revert-hook #'duet-rpc--refresh-methods nil t))
 
-(defun duet-rpc--list ()
+(defun duet-rpc--refresh-methods ()
   "Ask the server for its methods and put them in the list."
   (setq tabulated-list-entries
         (mapcar (lambda (method)
                   (list method (vector (plist-get method :name)
                                        (duet-rpc--signature method)
                                        (or (plist-get method :summary) ""))))
-                (duet-rpc--for-person (duet-rpc--methods)))))
+                (duet-rpc--with-user-errors (duet-rpc--methods)))))
 
 ;;;###autoload
 (defun duet-rpc-list-methods ()
@@ -1129,7 +1129,7 @@ a method, \\[duet-rpc-methods-describe] describes it and
     (with-current-buffer buffer
       (duet-rpc-methods-mode)
       (setq default-directory directory)
-      (duet-rpc--list)
+      (duet-rpc--refresh-methods)
       (tabulated-list-print))
     (pop-to-buffer buffer)))
 
@@ -1157,10 +1157,10 @@ a method, \\[duet-rpc-methods-describe] describes it and
 ;;;###autoload
 (defun duet-rpc-describe-method (name)
   "Describe the method NAME."
-  (interactive (list (duet-rpc--for-person
+  (interactive (list (duet-rpc--with-user-errors
                        (plist-get (duet-rpc--read-method "Describe: " (duet-rpc--methods))
                                   :name))))
-  (duet-rpc--describe (or (duet-rpc--for-person (duet-rpc--find-description name))
+  (duet-rpc--describe (or (duet-rpc--with-user-errors (duet-rpc--find-description name))
                           (user-error "The server does not describe %s" name))))
 
 (defun duet-rpc--describe (method)
@@ -1172,15 +1172,15 @@ a method, \\[duet-rpc-methods-describe] describes it and
       (with-current-buffer standard-output
         (setq default-directory directory)
         (insert (propertize (plist-get method :name) 'face 'bold)
-                "\n\n" (duet-rpc--doc method) "\n\nParameters:\n")
+                "\n\n" (duet-rpc--description-text method) "\n\nParameters:\n")
         (mapc (lambda (param)
                 (let ((schema (plist-get param :schema)))
                   (insert (format "  %s: %s%s%s\n" (plist-get param :name)
-                                  (duet-rpc--type schema)
+                                  (duet-rpc--type-name schema)
                                   (cond ((duet-rpc--required-p param) "")
                                         ((plist-get schema :default)
                                          (format ", default %s"
-                                                 (duet-rpc--text
+                                                 (duet-rpc--format-value
                                                   (plist-get schema :default))))
                                         (t ", optional"))
                                   (if-let ((what (plist-get schema :description)))
@@ -1190,7 +1190,7 @@ a method, \\[duet-rpc-methods-describe] describes it and
         (when (= 0 (length (plist-get method :params)))
           (insert "  none\n"))
         (insert "\nResult: "
-                (duet-rpc--type (plist-get (plist-get method :result) :schema)) "\n")
+                (duet-rpc--type-name (plist-get (plist-get method :result) :schema)) "\n")
         (when source
           (insert "\nSource: ")
           (insert-text-button (format "%s:%s" (plist-get source :file)
@@ -1226,11 +1226,11 @@ With a prefix argument, or if ROLE is `gateway', have the gateway do it."
   (interactive (list (completing-read "Log level: " '("debug" "info" "warn" "error")
                                       nil t)
                      (and current-prefix-arg 'gateway)))
-  (duet-rpc--for-person
-    (let ((server (duet-rpc--live-server role)))
+  (duet-rpc--with-user-errors
+    (let ((server (duet-rpc--ensure-server role)))
       (duet-rpc--request server "setLogLevel" (list :level level))
       (message "%s logs from %s on; %s shows it" (duet-rpc--server-name server)
-               level (duet-rpc--keys server 'duet-rpc-show-log)))))
+               level (duet-rpc--command-hint server 'duet-rpc-show-log)))))
 
 
 ;;; Backends
@@ -1250,7 +1250,7 @@ With a prefix argument, or if ROLE is `gateway', have the gateway do it."
 (defvar-local duet-rpc--backends nil
   "What gateway/status has said of the backends in this list, by name.")
 
-(defvar-local duet-rpc--asking nil
+(defvar-local duet-rpc--refreshing nil
   "Non-nil while this list waits for gateway/status; `again' to ask again.")
 
 (define-derived-mode duet-rpc-backends-mode tabulated-list-mode "duet-rpc backends"
@@ -1276,11 +1276,11 @@ With a prefix argument, or if ROLE is `gateway', have the gateway do it."
           mode-line-process
           '(:eval (format ":%s" (duet-rpc--server-state (duet-rpc--server 'gateway))))))
   (tabulated-list-init-header)
-  (add-hook 'tabulated-list-revert-hook #'duet-rpc--ask-backends nil t)
+  (add-hook 'tabulated-list-revert-hook #'duet-rpc--update-backends nil t)
   (add-hook 'window-buffer-change-functions
             (lambda (window)
               (with-current-buffer (window-buffer window)
-                (duet-rpc--refresh-backends (duet-rpc--server 'gateway))))
+                (duet-rpc--refresh-backends-soon (duet-rpc--server 'gateway))))
             nil t))
 
 ;;;###autoload
@@ -1313,19 +1313,19 @@ each as [backends.NAME] with its command, then C-u M-x duet-rpc-restart"))))
               ""
             (concat " " (duet-rpc--server-host server)))))
 
-(defun duet-rpc--ask-backends ()
+(defun duet-rpc--update-backends ()
   "Ask the gateway for its backends and put them in this list."
-  (duet-rpc--take-backends
-   (duet-rpc--for-person (duet-rpc-gateway-request "gateway/status"))))
+  (duet-rpc--set-backends
+   (duet-rpc--with-user-errors (duet-rpc-gateway-request "gateway/status"))))
 
-(defun duet-rpc--take-backends (status)
+(defun duet-rpc--set-backends (status)
   "Put what is in STATUS, the result of gateway/status, in this list."
   (setq duet-rpc--backends
         (mapcar (lambda (each) (cons (plist-get each :name) each))
                 (plist-get status :backends)))
-  (duet-rpc--enter-backends))
+  (duet-rpc--make-backend-entries))
 
-(defun duet-rpc--enter-backends ()
+(defun duet-rpc--make-backend-entries ()
   "Make the entries of this list."
   (setq tabulated-list-entries
         (mapcar
@@ -1360,35 +1360,35 @@ each as [backends.NAME] with its command, then C-u M-x duet-rpc-restart"))))
       (with-selected-window window (tabulated-list-print t t))
     (tabulated-list-print t t)))
 
-(defun duet-rpc--refresh-backends (server)
+(defun duet-rpc--refresh-backends-soon (server)
   "Bring the list of SERVER's backends up to date soon, if it is on the screen.
 One question at a time: news that come meanwhile bring about another."
   (let ((buffer (get-buffer (duet-rpc--backends-name server))))
     (when (and buffer (get-buffer-window buffer t))
       (with-current-buffer buffer
-        (if duet-rpc--asking
-            (setq duet-rpc--asking 'again)
-          (setq duet-rpc--asking t)
-          (duet-rpc--soon
+        (if duet-rpc--refreshing
+            (setq duet-rpc--refreshing 'again)
+          (setq duet-rpc--refreshing t)
+          (duet-rpc--run-soon
            (lambda ()
-             (duet-rpc--in-buffer buffer #'duet-rpc--ask-backends-again server))))))))
+             (duet-rpc--call-in-buffer buffer #'duet-rpc--refresh-backends-async server))))))))
 
-(defun duet-rpc--ask-backends-again (server)
+(defun duet-rpc--refresh-backends-async (server)
   "Ask SERVER for its backends without waiting; put them in this list."
   (let ((done (lambda (&optional status)
-                (let ((again (eq duet-rpc--asking 'again)))
-                  (setq duet-rpc--asking nil)
+                (let ((again (eq duet-rpc--refreshing 'again)))
+                  (setq duet-rpc--refreshing nil)
                   (when (plist-get status :backends)
-                    (duet-rpc--take-backends status)
+                    (duet-rpc--set-backends status)
                     (duet-rpc--print-backends))
-                  (when again (duet-rpc--refresh-backends server))))))
-    (unless (and (duet-rpc--alive-p server)
+                  (when again (duet-rpc--refresh-backends-soon server))))))
+    (unless (and (duet-rpc--running-p server)
                  (ignore-errors
                    (duet-rpc--async-request server "gateway/status" nil :success-fn done
                                             :error-fn done :timeout-fn done)))
-      (setq duet-rpc--asking nil))))
+      (setq duet-rpc--refreshing nil))))
 
-(defun duet-rpc--gateway-changed (server)
+(defun duet-rpc--mark-backends-gone (server)
   "Have the list of backends follow the new state of SERVER, a gateway.
 That it is ready is told by the end of its first call."
   (when-let (((memq (duet-rpc--server-state server) '(stopped waiting failed)))
@@ -1396,7 +1396,7 @@ That it is ready is told by the end of its first call."
     (with-current-buffer buffer
       (dolist (each duet-rpc--backends)
         (setcdr each `(:state "gone" :pid nil :pending 0 ,@(cdr each))))
-      (duet-rpc--enter-backends)
+      (duet-rpc--make-backend-entries)
       (duet-rpc--print-backends))))
 
 (defun duet-rpc--backend-at-point ()
@@ -1406,7 +1406,7 @@ That it is ready is told by the end of its first call."
 (defun duet-rpc-backends-call ()
   "Call a tool or a method of the backend in this line."
   (interactive nil duet-rpc-backends-mode)
-  (duet-rpc--for-person
+  (duet-rpc--with-user-errors
     (let* ((name (duet-rpc--backend-at-point))
            (tools (cl-remove-if-not
                    (lambda (each)
@@ -1420,35 +1420,35 @@ That it is ready is told by the end of its first call."
 (defun duet-rpc-backends-restart ()
   "End the backend in this line and start it again."
   (interactive nil duet-rpc-backends-mode)
-  (duet-rpc--tell-backend "gateway/restart" "%s is starting anew"))
+  (duet-rpc--request-for-backend "gateway/restart" "%s is starting anew"))
 
 (defun duet-rpc-backends-stop ()
   "End the backend in this line, until the next call to it."
   (interactive nil duet-rpc-backends-mode)
-  (duet-rpc--tell-backend "gateway/stop" "%s is stopped; the next call starts it"))
+  (duet-rpc--request-for-backend "gateway/stop" "%s is stopped; the next call starts it"))
 
-(defun duet-rpc--tell-backend (method done)
+(defun duet-rpc--request-for-backend (method done)
   "Call METHOD of the gateway for the backend in this line; then say DONE."
   (let ((name (duet-rpc--backend-at-point)))
-    (duet-rpc--for-person
+    (duet-rpc--with-user-errors
       (duet-rpc-gateway-request method (list :backend name)))
     (message done name)))
 
 (defun duet-rpc-backends-log ()
   "Show the last lines that the backend in this line wrote to stderr."
   (interactive nil duet-rpc-backends-mode)
-  (duet-rpc--show-stderr (duet-rpc--backend-at-point)))
+  (duet-rpc--show-backend-stderr (duet-rpc--backend-at-point)))
 
-(defun duet-rpc--show-stderr (name)
+(defun duet-rpc--show-backend-stderr (name)
   "Show the last lines that the backend NAME wrote to stderr."
-  (let ((lines (plist-get (duet-rpc--for-person
+  (let ((lines (plist-get (duet-rpc--with-user-errors
                             (duet-rpc-gateway-request "gateway/log" (list :backend name)))
                           :lines))
         (directory default-directory))
     (pop-to-buffer (format "*duet-rpc stderr of %s*" name))
     (special-mode)
     (setq default-directory directory)
-    (setq-local revert-buffer-function (lambda (&rest _) (duet-rpc--show-stderr name)))
+    (setq-local revert-buffer-function (lambda (&rest _) (duet-rpc--show-backend-stderr name)))
     (let ((inhibit-read-only t))
       (erase-buffer)
       (insert (if (= 0 (length lines))
@@ -1464,7 +1464,7 @@ That it is ready is told by the end of its first call."
 
 ;;; The mode line and the menu
 
-(defun duet-rpc--state-changed ()
+(defun duet-rpc--update-mode-line ()
   "Have the mode lines show the state anew."
   (when (bound-and-true-p duet-rpc-mode-line-mode)
     (force-mode-line-update t)))
@@ -1484,14 +1484,14 @@ That it is ready is told by the end of its first call."
   "Return the state of HOST's server in ROLE, or nil if it is stopped."
   (when-let ((server (gethash (cons host role) duet-rpc--servers)))
     (let* ((state (duet-rpc--server-state server))
-           (busy (hash-table-count (duet-rpc--server-calls server)))
+           (busy (hash-table-count (duet-rpc--server-pending server)))
            (text (if (and (eq state 'ready) (> busy 0))
                      (format "busy %d" busy)
                    (symbol-name state))))
       (unless (eq state 'stopped)
         (propertize text
                     'face (and (memq state '(failed waiting)) 'error)
-                    'help-echo (or (duet-rpc--server-why server)
+                    'help-echo (or (duet-rpc--server-reason server)
                                    (format "The state of the %s"
                                            (or role 'daemon))))))))
 
@@ -1563,30 +1563,30 @@ What takes time is filled in when it is known."
                          "Last stderr"))
           (insert (format "%-12s ...\n" label)))
         (goto-char (point-min)))
-      (duet-rpc--fill "Emacs" "%s on %s" emacs-version system-configuration)
-      (duet-rpc--fill "jsonrpc.el" "%s, %s" (duet-rpc--jsonrpc-version)
-                      (abbreviate-file-name (or (locate-library "jsonrpc") "")))
-      (duet-rpc--fill "duet-rpc.el" "%s, %s" duet-rpc--version
-                      (abbreviate-file-name (or duet-rpc--file "unknown")))
-      (duet-rpc--fill "Host" "%s" (if (equal host "") "this machine" host))
-      (duet-rpc--fill "Options" "%s" (duet-rpc--changed-options))
+      (duet-rpc--doctor-fill "Emacs" "%s on %s" emacs-version system-configuration)
+      (duet-rpc--doctor-fill "jsonrpc.el" "%s, %s" (duet-rpc--jsonrpc-version)
+                             (abbreviate-file-name (or (locate-library "jsonrpc") "")))
+      (duet-rpc--doctor-fill "duet-rpc.el" "%s, %s" duet-rpc--version
+                             (abbreviate-file-name (or duet-rpc--file "unknown")))
+      (duet-rpc--doctor-fill "Host" "%s" (if (equal host "") "this machine" host))
+      (duet-rpc--doctor-fill "Options" "%s" (duet-rpc--doctor-changed-options))
       (condition-case err
           (progn
-            (when-let ((wrong (duet-rpc--wrong-option)))
+            (when-let ((wrong (duet-rpc--invalid-option)))
               (dolist (label '("Program" "Python" "Gateway" "Config"))
-                (duet-rpc--fill label "unknown"))
+                (duet-rpc--doctor-fill label "unknown"))
               (signal 'duet-rpc-error (list wrong)))
-            (duet-rpc--examine-program)
-            (duet-rpc--examine-gateway (duet-rpc--server 'gateway))
+            (duet-rpc--doctor-check-program)
+            (duet-rpc--doctor-check-gateway (duet-rpc--server 'gateway))
             ;; Reaching another host may take long or ask for a password.
-            (unless (or (equal host "") (duet-rpc--alive-p server))
+            (unless (or (equal host "") (duet-rpc--running-p server))
               (signal 'duet-rpc-error '("not running; call a method first")))
-            (duet-rpc--live-server)
-            (duet-rpc--examine server))
-        (duet-rpc-error (duet-rpc--report-failure server (cadr err)))))
+            (duet-rpc--ensure-server)
+            (duet-rpc--doctor-check-daemon server))
+        (duet-rpc-error (duet-rpc--doctor-report-failure server (cadr err)))))
     (pop-to-buffer buffer)))
 
-(defun duet-rpc--fill (label format &rest args)
+(defun duet-rpc--doctor-fill (label format &rest args)
   "Write FORMAT with ARGS behind LABEL in the doctor's buffer."
   (save-excursion
     (goto-char (point-min))
@@ -1608,7 +1608,7 @@ What takes time is filled in when it is known."
           (lm-header "version")))
       "unknown"))
 
-(defun duet-rpc--changed-options ()
+(defun duet-rpc--doctor-changed-options ()
   "Return the options that are not as they came, a line each."
   (let (lines)
     (mapatoms
@@ -1620,24 +1620,24 @@ What takes time is filled in when it is known."
          (push (format "%s: %S" symbol (symbol-value symbol)) lines))))
     (if lines (string-join (sort lines #'string<) "\n") "all as they came")))
 
-(defun duet-rpc--examine-program ()
+(defun duet-rpc--doctor-check-program ()
   "Find out what this machine has to run."
   (let ((default-directory "~/"))
-    (duet-rpc--fill-from "Python" (list duet-rpc-python "--version")
-                         (concat ", " (executable-find duet-rpc-python)))
+    (duet-rpc--doctor-fill-from-command "Python" (list duet-rpc-python "--version")
+                                        (concat ", " (executable-find duet-rpc-python)))
     (condition-case err
         (let ((command (duet-rpc--command (duet-rpc--server))))
-          (duet-rpc--fill "Program" "%s"
-                          (mapconcat #'abbreviate-file-name command " "))
+          (duet-rpc--doctor-fill "Program" "%s"
+                                 (mapconcat #'abbreviate-file-name command " "))
           (if (consp duet-rpc-program)
-              (duet-rpc--fill "Config" "unknown")
-            (duet-rpc--fill-from "Config" (append (butlast command (length duet-rpc-arguments))
-                                                  '("config")))))
+              (duet-rpc--doctor-fill "Config" "unknown")
+            (duet-rpc--doctor-fill-from-command "Config" (append (butlast command (length duet-rpc-arguments))
+                                                                 '("config")))))
       (duet-rpc-error
-       (duet-rpc--fill "Program" "%s" (cadr err))
-       (duet-rpc--fill "Config" "unknown")))))
+       (duet-rpc--doctor-fill "Program" "%s" (cadr err))
+       (duet-rpc--doctor-fill "Config" "unknown")))))
 
-(defun duet-rpc--fill-from (label command &optional suffix)
+(defun duet-rpc--doctor-fill-from-command (label command &optional suffix)
   "Write behind LABEL what COMMAND prints, and SUFFIX."
   (let ((buffer (current-buffer))
         (default-directory temporary-file-directory)
@@ -1649,15 +1649,15 @@ What takes time is filled in when it is known."
          :sentinel (lambda (process _)
                      (when (and (buffer-live-p buffer) (not (process-live-p process)))
                        (with-current-buffer buffer
-                         (duet-rpc--fill label "%s%s" (string-trim output)
-                                         (or suffix ""))))))
-      (error (duet-rpc--fill label "%s" (error-message-string err))))))
+                         (duet-rpc--doctor-fill label "%s%s" (string-trim output)
+                                                (or suffix ""))))))
+      (error (duet-rpc--doctor-fill label "%s" (error-message-string err))))))
 
-(defun duet-rpc--examine (server)
+(defun duet-rpc--doctor-check-daemon (server)
   "Find out how SERVER is; fill that in.
 One thing after the other, so that nothing is measured but itself."
   (let* ((fail (lambda (&optional err)
-                 (duet-rpc--report-failure
+                 (duet-rpc--doctor-report-failure
                   server (or (plist-get err :message) "no answer"))))
          (ask (lambda (method then)
                 (duet-rpc--async-request server method nil
@@ -1667,54 +1667,54 @@ One thing after the other, so that nothing is measured but itself."
                  (let ((begin (float-time)))
                    (funcall ask "version"
                             (lambda (_)
-                              (duet-rpc--fill "Ping" "%.1f ms"
-                                              (* 1000 (- (float-time) begin)))
-                              (duet-rpc--report-stderr server)))))))
+                              (duet-rpc--doctor-fill "Ping" "%.1f ms"
+                                                     (* 1000 (- (float-time) begin)))
+                              (duet-rpc--doctor-report-stderr server)))))))
     (funcall ask "version"
              (lambda (_)
-               (duet-rpc--fill
+               (duet-rpc--doctor-fill
                 "Daemon" "%s, version %s, protocol %s, process %s, up %d s"
                 (duet-rpc--server-state server)
                 (or (duet-rpc--server-version server) "unknown")
                 (or (plist-get (duet-rpc--server-info server) :protocolVersion) "unknown")
                 (process-id (duet-rpc--server-process server))
-                (- (float-time) (duet-rpc--server-born server)))
+                (- (float-time) (duet-rpc--server-start-time server)))
                (duet-rpc--async-request
                 server "listMethods" nil :timeout-fn fail
                 :error-fn (lambda (err)
-                            (duet-rpc--fill "Methods" "%s" (plist-get err :message))
+                            (duet-rpc--doctor-fill "Methods" "%s" (plist-get err :message))
                             (funcall ping nil))
                 :success-fn (lambda (methods)
-                              (duet-rpc--fill
+                              (duet-rpc--doctor-fill
                                "Methods" "%d: %s" (length methods)
                                (mapconcat (lambda (each) (plist-get each :name))
                                           methods " "))
                               ;; What it loads and logs at its start comes now.
-                              (run-with-timer 0.3 nil #'duet-rpc--in-buffer
+                              (run-with-timer 0.3 nil #'duet-rpc--call-in-buffer
                                               (current-buffer) ping nil)))))
-    (duet-rpc--fill "Daemon" "%s, %d calls pending, waiting for an answer"
-                    (duet-rpc--server-state server)
-                    (hash-table-count (duet-rpc--server-calls server)))))
+    (duet-rpc--doctor-fill "Daemon" "%s, %d calls pending, waiting for an answer"
+                           (duet-rpc--server-state server)
+                           (hash-table-count (duet-rpc--server-pending server)))))
 
-(defun duet-rpc--examine-gateway (server)
+(defun duet-rpc--doctor-check-gateway (server)
   "Find out how SERVER, the gateway, is, without starting it."
   (let ((fail (lambda (&optional err)
-                (duet-rpc--fill "Gateway" "%s: %s" (duet-rpc--server-state server)
-                                (or (plist-get err :message) "no answer")))))
-    (if (not (duet-rpc--alive-p server))
-        (duet-rpc--fill "Gateway" "%s: %s" (duet-rpc--server-state server)
-                        (or (duet-rpc--server-why server)
-                            "not running; M-x duet-rpc-gateway starts it"))
+                (duet-rpc--doctor-fill "Gateway" "%s: %s" (duet-rpc--server-state server)
+                                       (or (plist-get err :message) "no answer")))))
+    (if (not (duet-rpc--running-p server))
+        (duet-rpc--doctor-fill "Gateway" "%s: %s" (duet-rpc--server-state server)
+                               (or (duet-rpc--server-reason server)
+                                   "not running; M-x duet-rpc-gateway starts it"))
       (duet-rpc--async-request
        server "gateway/status" nil :timeout (min 10 duet-rpc-timeout)
        :error-fn fail :timeout-fn fail
        :success-fn
        (lambda (status)
-         (duet-rpc--fill
+         (duet-rpc--doctor-fill
           "Gateway" "%s, process %s, up %d s, %d backends%s"
           (duet-rpc--server-state server)
           (process-id (duet-rpc--server-process server))
-          (- (float-time) (duet-rpc--server-born server))
+          (- (float-time) (duet-rpc--server-start-time server))
           (length (plist-get status :backends))
           (mapconcat (lambda (each)
                        (string-trim-right
@@ -1722,23 +1722,23 @@ One thing after the other, so that nothing is measured but itself."
                                 (plist-get each :state) (or (plist-get each :reason) ""))))
                      (plist-get status :backends) "")))))))
 
-(defun duet-rpc--in-buffer (buffer function &rest args)
+(defun duet-rpc--call-in-buffer (buffer function &rest args)
   "Call FUNCTION with ARGS in BUFFER, unless that is dead."
   (when (buffer-live-p buffer)
     (with-current-buffer buffer
       (apply function args))))
 
-(defun duet-rpc--report-stderr (server)
+(defun duet-rpc--doctor-report-stderr (server)
   "Fill in the last lines of SERVER's log."
-  (let ((tail (duet-rpc--log-tail server 10)))
-    (duet-rpc--fill "Last stderr" "%s" (if (equal tail "") "none" tail))))
+  (let ((tail (duet-rpc--stderr-tail server 10)))
+    (duet-rpc--doctor-fill "Last stderr" "%s" (if (equal tail "") "none" tail))))
 
-(defun duet-rpc--report-failure (server why)
+(defun duet-rpc--doctor-report-failure (server why)
   "Fill in that SERVER does not answer because of WHY."
-  (duet-rpc--fill "Daemon" "%s: %s" (duet-rpc--server-state server) why)
-  (duet-rpc--fill "Ping" "none")
-  (duet-rpc--fill "Methods" "unknown")
-  (duet-rpc--report-stderr server))
+  (duet-rpc--doctor-fill "Daemon" "%s: %s" (duet-rpc--server-state server) why)
+  (duet-rpc--doctor-fill "Ping" "none")
+  (duet-rpc--doctor-fill "Methods" "unknown")
+  (duet-rpc--doctor-report-stderr server))
 
 
 ;;; Calls, from the sending to the end
@@ -1755,8 +1755,8 @@ One thing after the other, so that nothing is measured but itself."
 (defclass duet-rpc--connection (jsonrpc-process-connection) ()
   :documentation "A jsonrpc.el connection that tells the ids it gives.")
 
-(cl-defstruct (duet-rpc--question (:constructor duet-rpc--make-question)
-                                  (:copier nil))
+(cl-defstruct (duet-rpc--incoming-request (:constructor duet-rpc--make-incoming-request)
+                                          (:copier nil))
   "A request of a backend, and the function that is to answer it."
   server method params function)
 
@@ -1767,8 +1767,8 @@ Without this, jsonrpc.el would send them as null.  If ARGS are a reply
 with a question for its result, answer that later instead."
   (let ((id (plist-get args :id))
         (result (plist-get args :result)))
-    (if (duet-rpc--question-p result)
-        (duet-rpc--soon (lambda () (duet-rpc--answer connection id result)))
+    (if (duet-rpc--incoming-request-p result)
+        (duet-rpc--run-soon (lambda () (duet-rpc--reply connection id result)))
       ;; A notification that a timer sends amid a request has no id, and
       ;; the id of a reply is the other side's.
       (when (and id (not (plist-member args :result)) (not (plist-member args :error)))
@@ -1779,23 +1779,23 @@ with a question for its result, answer that later instead."
                (cl-loop for (key value) on args by #'cddr
                         unless (eq key :params) append (list key value)))))))
 
-(defun duet-rpc--symbol (method)
+(defun duet-rpc--method-symbol (method)
   "Return METHOD as the symbol that jsonrpc.el wants."
   (if (stringp method) (intern method) method))
 
 (defun duet-rpc--notify (server method params)
   "Tell SERVER METHOD with PARAMS, as `duet-rpc-notify' does."
-  (duet-rpc--sending server method
+  (duet-rpc--with-send-errors server method
     (jsonrpc-notify (duet-rpc--server-connection server)
-                    (duet-rpc--symbol method) params)))
+                    (duet-rpc--method-symbol method) params)))
 
-(defun duet-rpc--send (server method params &rest slots)
+(defun duet-rpc--send-request (server method params &rest slots)
   "Send a request for METHOD with PARAMS to SERVER; return the call.
 SLOTS are more slots of the call."
   (let* ((token (cl-incf duet-rpc--last-token))
          (call (apply #'duet-rpc--make-call
                       :server server :method method :token token slots))
-         (calls (duet-rpc--server-calls server))
+         (calls (duet-rpc--server-pending server))
          (duet-rpc--sent-id nil))
     (unless (duet-rpc--call-timeout call)
       (duet-rpc--check-options)
@@ -1804,62 +1804,62 @@ SLOTS are more slots of the call."
       (setq params `(,@params :_meta (:progressToken ,token))))
     (puthash token call calls)
     (unwind-protect
-        (duet-rpc--sending server method
+        (duet-rpc--with-send-errors server method
           ;; No timeout here: progress puts it off, which jsonrpc.el
           ;; knows nothing of.
           (jsonrpc-async-request
-           (duet-rpc--server-connection server) (duet-rpc--symbol method) params
-           :success-fn (lambda (result) (duet-rpc--end call (list 'result result)))
-           :error-fn (lambda (err) (duet-rpc--end call (list 'error err)))
+           (duet-rpc--server-connection server) (duet-rpc--method-symbol method) params
+           :success-fn (lambda (result) (duet-rpc--finish-call call (list 'result result)))
+           :error-fn (lambda (err) (duet-rpc--finish-call call (list 'error err)))
            :timeout-fn #'ignore :timeout nil)
           (setf (duet-rpc--call-id call) duet-rpc--sent-id))
       (unless (duet-rpc--call-id call)
-        (duet-rpc--abandon call duet-rpc--sent-id)))
-    (duet-rpc--calls-changed call)
+        (duet-rpc--abort-send call duet-rpc--sent-id)))
+    (duet-rpc--pending-changed call)
     call))
 
 (defun duet-rpc--async-request (server method params &rest slots)
   "Call METHOD of SERVER with PARAMS, as `duet-rpc-async-request' does.
 SLOTS are more slots of the call, `:success-fn' among them."
-  (let ((call (apply #'duet-rpc--send server method params
+  (let ((call (apply #'duet-rpc--send-request server method params
                      :buffer (current-buffer) slots)))
-    (duet-rpc--watch server (duet-rpc--set-deadline call))
+    (duet-rpc--schedule-deadline-check server (duet-rpc--set-deadline call))
     call))
 
-(defun duet-rpc--abandon (call id)
+(defun duet-rpc--abort-send (call id)
   "End CALL, the sending of which was interrupted; ID is its id, if any.
 Emacs keeps what it has not yet written and sends it before anything
 else, so the server still gets the whole request."
-  (duet-rpc--end call '(cancelled))
+  (duet-rpc--finish-call call '(cancelled))
   (when id
     (setf (duet-rpc--call-id call) id)
     ;; The pipe may be full, and nobody reads.
     (with-timeout (0.5)
-      (duet-rpc--tell-cancelled call))))
+      (duet-rpc--send-cancel call))))
 
-(defun duet-rpc--cannot-send (server method err)
+(defun duet-rpc--signal-send-error (server method err)
   "Signal that METHOD was not sent to SERVER because of ERR."
-  (unless (duet-rpc--alive-p server)
-    (setq err (list 'error (or (duet-rpc--server-why server) "the server has ended"))))
+  (unless (duet-rpc--running-p server)
+    (setq err (list 'error (or (duet-rpc--server-reason server) "the server has ended"))))
   (signal 'duet-rpc-error
           (list (format "%s: cannot be sent: %s" method (error-message-string err)))))
 
 (cl-defun duet-rpc--request (server method params &key timeout progress-fn)
   "Call METHOD of SERVER with PARAMS, as `duet-rpc-request' does.
 TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
-  (let ((call (duet-rpc--send server method params
-                              :buffer (current-buffer) :timeout timeout
-                              :progress-fn progress-fn)))
-    (duet-rpc--wait call)
+  (let ((call (duet-rpc--send-request server method params
+                                      :buffer (current-buffer) :timeout timeout
+                                      :progress-fn progress-fn)))
+    (duet-rpc--wait-for-reply call)
     (pcase (duet-rpc--call-outcome call)
       (`(result ,result) result)
       (`(error ,err)
        (signal 'duet-rpc-error
-               `(,(duet-rpc--error-text method err) ,(plist-get err :code)
+               `(,(duet-rpc--format-error method err) ,(plist-get err :code)
                  ,@(when-let ((data (plist-get err :data))) (list data)))))
       (`(timeout ,text) (signal 'duet-rpc-timeout (list text))))))
 
-(defun duet-rpc--wait (call)
+(defun duet-rpc--wait-for-reply (call)
   "Wait until CALL has ended; cancel it if that is interrupted."
   (let ((process (duet-rpc--server-process (duet-rpc--call-server call))))
     (duet-rpc--set-deadline call)
@@ -1873,57 +1873,57 @@ TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
                    (accept-process-output (and (process-live-p process) process) 0.1)
                    (not (duet-rpc--call-outcome call)))
             (when (> (float-time) (duet-rpc--call-deadline call))
-              (duet-rpc--time-out call))))
+              (duet-rpc--time-out-call call))))
       ;; Not interrupted by the next C-g of an impatient person.
       (let ((inhibit-quit t))
         (duet-rpc-cancel call)))))
 
-(defun duet-rpc--end (call outcome)
+(defun duet-rpc--finish-call (call outcome)
   "End CALL with OUTCOME and return t; return nil if it has ended already."
   (unless (duet-rpc--call-outcome call)
     (setf (duet-rpc--call-outcome call) outcome)
     (remhash (duet-rpc--call-token call)
-             (duet-rpc--server-calls (duet-rpc--call-server call)))
+             (duet-rpc--server-pending (duet-rpc--call-server call)))
     (when (and (eq (car outcome) 'result)
                (equal (format "%s" (duet-rpc--call-method call)) "shutdown")
-               (duet-rpc--ours-p (duet-rpc--call-server call)))
+               (duet-rpc--duet-rpc-server-p (duet-rpc--call-server call)))
       (duet-rpc--set-state (duet-rpc--call-server call) 'stopping))
     (when (duet-rpc--call-success-fn call) ; else somebody waits for it
       (pcase outcome
         (`(result ,result)
-         (duet-rpc--call-back call (duet-rpc--call-success-fn call) result))
+         (duet-rpc--run-callback call (duet-rpc--call-success-fn call) result))
         (`(error ,err)
-         (duet-rpc--call-back
+         (duet-rpc--run-callback
           call (or (duet-rpc--call-error-fn call)
                    (lambda (err)
                      (message "duet-rpc: %s"
-                              (duet-rpc--error-text
+                              (duet-rpc--format-error
                                (duet-rpc--call-method call) err))))
           err))
         (`(timeout ,text)
-         (duet-rpc--call-back
+         (duet-rpc--run-callback
           call (or (duet-rpc--call-timeout-fn call)
                    (lambda () (message "duet-rpc: %s" text)))))))
-    (duet-rpc--calls-changed call)
+    (duet-rpc--pending-changed call)
     t))
 
-(defun duet-rpc--calls-changed (call)
+(defun duet-rpc--pending-changed (call)
   "Have all see that CALL has begun or ended."
   (let ((server (duet-rpc--call-server call)))
-    (duet-rpc--state-changed)
+    (duet-rpc--update-mode-line)
     ;; The list of backends shows what is pending, but not its own question.
     (when (and (duet-rpc--server-role server)
                (not (equal (duet-rpc--call-method call) "gateway/status")))
-      (duet-rpc--refresh-backends server))))
+      (duet-rpc--refresh-backends-soon server))))
 
-(defun duet-rpc--call-back (call function &rest args)
+(defun duet-rpc--run-callback (call function &rest args)
   "Have FUNCTION called with ARGS in the buffer of CALL, soon.
 Not now, because this may be a process filter, in which FUNCTION could
 not wait for another answer.  The buffer t means now, and any buffer."
   (let ((buffer (duet-rpc--call-buffer call)))
     (if (eq buffer t)
         (apply function args)
-      (duet-rpc--soon
+      (duet-rpc--run-soon
        (lambda ()
          (when (buffer-live-p buffer)
            (with-current-buffer buffer
@@ -1934,15 +1934,15 @@ not wait for another answer.  The buffer t means now, and any buffer."
                          (duet-rpc--call-method call)
                          (error-message-string err)))))))))))
 
-(defun duet-rpc--soon (function)
+(defun duet-rpc--run-soon (function)
   "Call FUNCTION from the top level, after all that were queued before."
   (setq duet-rpc--queue (nconc duet-rpc--queue (list function)))
   (run-at-time 0 nil (lambda () (funcall (or (pop duet-rpc--queue) #'ignore)))))
 
-(defun duet-rpc--tell-cancelled (call)
+(defun duet-rpc--send-cancel (call)
   "Tell the server that nobody waits for CALL any more."
   (let ((server (duet-rpc--call-server call)))
-    (when (duet-rpc--alive-p server)
+    (when (duet-rpc--running-p server)
       (ignore-errors
         (jsonrpc-notify (duet-rpc--server-connection server)
                         '$/cancelRequest (list :id (duet-rpc--call-id call)))))))
@@ -1952,43 +1952,43 @@ not wait for another answer.  The buffer t means now, and any buffer."
   (setf (duet-rpc--call-deadline call)
         (+ (float-time) (duet-rpc--call-timeout call))))
 
-(defun duet-rpc--watch (server time)
+(defun duet-rpc--schedule-deadline-check (server time)
   "Look at TIME, or before, for what is overdue at SERVER.
 One timer for them all: thousands would slow Emacs down."
-  (let ((alarm (duet-rpc--server-alarm server)))
+  (let ((alarm (duet-rpc--server-deadline-timer server)))
     (when (or (not alarm) (< time (car alarm)))
       (when alarm (cancel-timer (cdr alarm)))
-      (setf (duet-rpc--server-alarm server)
+      (setf (duet-rpc--server-deadline-timer server)
             (cons time (run-with-timer (max 0 (- time (float-time))) nil
-                                       #'duet-rpc--look server))))))
+                                       #'duet-rpc--check-deadlines server))))))
 
-(defun duet-rpc--look (server &optional again)
+(defun duet-rpc--check-deadlines (server &optional again)
   "End what is overdue at SERVER.
 If Emacs was busy, the answer may be in the pipe: if there is something
 to read, take that and look AGAIN, but once only."
-  (setf (duet-rpc--server-alarm server) nil)
+  (setf (duet-rpc--server-deadline-timer server) nil)
   (if (and (not again)
-           (duet-rpc--alive-p server)
+           (duet-rpc--running-p server)
            (accept-process-output (duet-rpc--server-process server) 0 nil 0))
-      (setf (duet-rpc--server-alarm server)
+      (setf (duet-rpc--server-deadline-timer server)
             (cons (+ (float-time) 0.2)
-                  (run-with-timer 0.2 nil #'duet-rpc--look server t)))
+                  (run-with-timer 0.2 nil #'duet-rpc--check-deadlines server t)))
     (let ((next nil))
-      (dolist (call (hash-table-values (duet-rpc--server-calls server)))
+      (dolist (call (hash-table-values (duet-rpc--server-pending server)))
         (when-let ((deadline (duet-rpc--call-deadline call)))
           (if (<= deadline (float-time))
-              (duet-rpc--time-out call)
+              (duet-rpc--time-out-call call)
             (setq next (min deadline (or next deadline))))))
-      (when next (duet-rpc--watch server next)))))
+      (when next (duet-rpc--schedule-deadline-check server next)))))
 
-(defun duet-rpc--time-out (call)
+(defun duet-rpc--time-out-call (call)
   "End CALL because its time is up."
   (let* ((server (duet-rpc--call-server call))
          (text (format "%s: no answer within %s s"
                        (duet-rpc--call-method call) (duet-rpc--call-timeout call)))
          (stuck (duet-rpc--resynchronize server))
-         (complaint (duet-rpc--call-complaint call)))
-    (when (duet-rpc--end
+         (complaint (duet-rpc--call-null-id-error call)))
+    (when (duet-rpc--finish-call
            call
            (list 'timeout
                  (concat text
@@ -1996,9 +1996,9 @@ to read, take that and look AGAIN, but once only."
                          (and complaint
                               (format "; meanwhile the server complained: %s"
                                       complaint)))))
-      (duet-rpc--tell-cancelled call))))
+      (duet-rpc--send-cancel call))))
 
-(defun duet-rpc--error-text (method err)
+(defun duet-rpc--format-error (method err)
   "Describe ERR, the error object that METHOD was answered with."
   (let* ((message (format "%s" (plist-get err :message)))
          (data (plist-get err :data))
@@ -2009,79 +2009,79 @@ to read, take that and look AGAIN, but once only."
                  (format "; %s: expected %s, received %s" (plist-get data :param)
                          expected (plist-get data :received))))))
 
-(defun duet-rpc--notified (server method params)
+(defun duet-rpc--dispatch-notification (server method params)
   "Take the notification METHOD with PARAMS from SERVER."
   (if (eq method '$/progress)
       (when-let ((call (gethash (plist-get params :token)
-                                (duet-rpc--server-calls server))))
+                                (duet-rpc--server-pending server))))
         (duet-rpc--set-deadline call)
         (when (duet-rpc--call-progress-fn call)
-          (duet-rpc--call-back call
-                               (lambda (value)
-                                 ;; Who waited has the answer by now.
-                                 (unless (and (duet-rpc--call-outcome call)
-                                              (not (duet-rpc--call-success-fn call)))
-                                   (funcall (duet-rpc--call-progress-fn call) value)))
-                               (plist-get params :value))))
+          (duet-rpc--run-callback call
+                                  (lambda (value)
+                                    ;; Who waited has the answer by now.
+                                    (unless (and (duet-rpc--call-outcome call)
+                                                 (not (duet-rpc--call-success-fn call)))
+                                      (funcall (duet-rpc--call-progress-fn call) value)))
+                                  (plist-get params :value))))
     (when (eq method 'gateway/stateChanged)
-      (duet-rpc--refresh-backends server))
-    (when-let ((function (duet-rpc--handler server method)))
-      (duet-rpc--soon
+      (duet-rpc--refresh-backends-soon server))
+    (when-let ((function (duet-rpc--handler-for server method)))
+      (duet-rpc--run-soon
        (lambda ()
          (condition-case-unless-debug err
-             (duet-rpc--handle server function params)
-           (error (duet-rpc--handler-failed method err))))))))
+             (duet-rpc--call-handler server function params)
+           (error (duet-rpc--report-handler-error method err))))))))
 
-(defun duet-rpc--handler (server method)
+(defun duet-rpc--handler-for (server method)
   "Return the function that handles METHOD from SERVER, or nil."
   (and (duet-rpc--server-role server)
        (gethash (symbol-name method) duet-rpc--handlers)))
 
-(defun duet-rpc--handle (server function params)
+(defun duet-rpc--call-handler (server function params)
   "Call FUNCTION with PARAMS, which came from SERVER."
   (with-temp-buffer
     (setq default-directory (concat (duet-rpc--server-host server) "/"))
     (with-local-quit (funcall function params))))
 
-(defun duet-rpc--handler-failed (method err)
+(defun duet-rpc--report-handler-error (method err)
   "Tell a person of ERR in the function that handles METHOD."
   (message "duet-rpc: the function that handles %s failed: %s"
            method (error-message-string err)))
 
-(defun duet-rpc--requested (server method params)
+(defun duet-rpc--dispatch-request (server method params)
   "Take the request METHOD with PARAMS from SERVER.
 It is answered later, because this may be a process filter, in which a
 function could ask nobody."
-  (if-let ((function (duet-rpc--handler server method)))
-      (duet-rpc--make-question :server server :method method :params params
-                               :function function)
+  (if-let ((function (duet-rpc--handler-for server method)))
+      (duet-rpc--make-incoming-request :server server :method method :params params
+                                       :function function)
     (jsonrpc-error :code -32601
                    :message (format "Method not found: %s" method))))
 
-(defun duet-rpc--answer (connection id question)
+(defun duet-rpc--reply (connection id question)
   "Answer QUESTION, which came over CONNECTION as ID, whatever happens."
-  (let* ((method (duet-rpc--question-method question))
-         (function (duet-rpc--question-function question))
+  (let* ((method (duet-rpc--incoming-request-method question))
+         (function (duet-rpc--incoming-request-function question))
          (refuse (lambda (code text) `(:error (:code ,code :message ,text))))
          ;; If a person quits.
          (reply (funcall refuse -32800 "Request cancelled")))
     (condition-case err
-        (duet-rpc--handle (duet-rpc--question-server question)
-                          (lambda (params)
-                            (setq reply (list :result (funcall function params))))
-                          (duet-rpc--question-params question))
+        (duet-rpc--call-handler (duet-rpc--incoming-request-server question)
+                                (lambda (params)
+                                  (setq reply (list :result (funcall function params))))
+                                (duet-rpc--incoming-request-params question))
       (jsonrpc-error
        (setq reply (funcall refuse (or (alist-get 'jsonrpc-error-code (cddr err)) -32603)
                             (or (alist-get 'jsonrpc-error-message (cddr err))
                                 (format "%s" (cadr err))))))
       (error
-       (duet-rpc--handler-failed method err)
+       (duet-rpc--report-handler-error method err)
        (setq reply (funcall refuse -32603 (error-message-string err)))))
     (condition-case err
         (apply #'jsonrpc-connection-send connection :id id reply)
       ;; What it returned is no JSON; or the gateway has gone.
       (error
-       (duet-rpc--handler-failed method err)
+       (duet-rpc--report-handler-error method err)
        (ignore-errors
          (apply #'jsonrpc-connection-send connection :id id
                 (funcall refuse -32603 (error-message-string err))))))))
@@ -2089,10 +2089,10 @@ function could ask nobody."
 
 ;;; The life of a daemon
 
-(defconst duet-rpc--short-life 10
+(defconst duet-rpc--quick-exit-seconds 10
   "A daemon that dies within so many seconds had a short life.")
 
-(defconst duet-rpc--short-lives 5
+(defconst duet-rpc--max-quick-exits 5
   "After so many short lives in a row a daemon is not started again.")
 
 (defun duet-rpc--server (&optional role)
@@ -2107,21 +2107,21 @@ function could ask nobody."
                                 (unless (equal host "") (concat " " host))))
                  duet-rpc--servers))))
 
-(defun duet-rpc--keys (server command)
+(defun duet-rpc--command-hint (server command)
   "Return what a person types for COMMAND to act on SERVER."
   (format (if (duet-rpc--server-role server) "C-u M-x %s" "M-x %s") command))
 
-(defun duet-rpc--live-server (&optional role)
+(defun duet-rpc--ensure-server (&optional role)
   "Return the server in ROLE of the current buffer's host, started if need be."
   (let ((server (duet-rpc--server role)))
-    (unless (and (duet-rpc--alive-p server)
+    (unless (and (duet-rpc--running-p server)
                  (not (eq (duet-rpc--server-state server) 'stopping)))
       (if (eq (duet-rpc--server-state server) 'failed)
-          (signal 'duet-rpc-error (list (duet-rpc--server-why server)))
+          (signal 'duet-rpc-error (list (duet-rpc--server-reason server)))
         (duet-rpc--launch server)))
     server))
 
-(defun duet-rpc--alive-p (server)
+(defun duet-rpc--running-p (server)
   "Return non-nil if SERVER's daemon lives."
   (when-let ((process (duet-rpc--server-process server)))
     (or (process-live-p process)
@@ -2129,7 +2129,7 @@ function could ask nobody."
           ;; It has just died; this runs the sentinel now,
           (delete-process process)
           ;; unless it died before it had one, or its sentinel waits.
-          (duet-rpc--bury server #'ignore process nil)))))
+          (duet-rpc--handle-exit server #'ignore process nil)))))
 
 (defun duet-rpc--server-version (server)
   "Return the version that SERVER gave, or nil."
@@ -2139,24 +2139,24 @@ function could ask nobody."
   "Set SERVER's state to STATE, for all to see."
   (setf (duet-rpc--server-state server) state)
   (when (duet-rpc--server-role server)
-    (duet-rpc--gateway-changed server))
-  (duet-rpc--state-changed))
+    (duet-rpc--mark-backends-gone server))
+  (duet-rpc--update-mode-line))
 
-(defun duet-rpc--cancel-timer (server)
+(defun duet-rpc--cancel-restart (server)
   "Give up a restart of SERVER that is due."
-  (when (duet-rpc--server-timer server)
-    (cancel-timer (duet-rpc--server-timer server))
-    (setf (duet-rpc--server-timer server) nil
-          (duet-rpc--server-why server) nil)
+  (when (duet-rpc--server-restart-timer server)
+    (cancel-timer (duet-rpc--server-restart-timer server))
+    (setf (duet-rpc--server-restart-timer server) nil
+          (duet-rpc--server-reason server) nil)
     (duet-rpc--set-state server 'stopped)))
 
 (defun duet-rpc--stop (server)
   "Stop SERVER's daemon: ask it to leave; after two seconds, kill it."
-  (let* ((alive (duet-rpc--alive-p server)) ; if not, a restart may be due now
+  (let* ((alive (duet-rpc--running-p server)) ; if not, a restart may be due now
          (process (duet-rpc--server-process server))
          (end (+ (float-time) 2)))
-    (duet-rpc--cancel-timer server)
-    (setf (duet-rpc--server-why server) nil)
+    (duet-rpc--cancel-restart server)
+    (setf (duet-rpc--server-reason server) nil)
     (if (not alive)
         (duet-rpc--set-state server 'stopped)
       (duet-rpc--set-state server 'stopping)
@@ -2165,7 +2165,7 @@ function could ask nobody."
             ;; It may not even read.
             (with-timeout (2)
               (ignore-errors
-                (duet-rpc--send server "shutdown" nil :timeout 2)
+                (duet-rpc--send-request server "shutdown" nil :timeout 2)
                 (process-send-eof process)))
             (while (and (process-live-p process) (< (float-time) end))
               (accept-process-output process 0.05)))
@@ -2179,7 +2179,7 @@ function could ask nobody."
 
 (defun duet-rpc--launch (server)
   "Start a daemon for SERVER."
-  (duet-rpc--cancel-timer server)
+  (duet-rpc--cancel-restart server)
   (duet-rpc--check-options)
   (when (eq (duet-rpc--server-state server) 'stopping)
     (duet-rpc--stop server)) ; to the end: there is one daemon at a time
@@ -2187,7 +2187,7 @@ function could ask nobody."
   ;; of its own: the daemon serves all buffers.
   (with-temp-buffer
     (setq default-directory (duet-rpc--directory server))
-    (duet-rpc--launch-here server)))
+    (duet-rpc--launch-process server)))
 
 (defun duet-rpc--directory (server)
   "Return the directory that SERVER's daemon is to run in."
@@ -2201,7 +2201,7 @@ function could ask nobody."
 `duet-rpc-directory' to one, or to nil" directory))))
      (t (concat host "/")))))
 
-(defun duet-rpc--launch-here (server)
+(defun duet-rpc--launch-process (server)
   "Start a daemon for SERVER in the current directory."
   (let* ((host (duet-rpc--server-host server))
          (name (duet-rpc--server-name server))
@@ -2221,7 +2221,7 @@ function could ask nobody."
                      :stderr (get-buffer-create (format "*%s stderr*" name)))))
             (unless (equal host "")
               ;; TRAMP's sentinel cleans up, but takes the last words with it.
-              (process-put process 'duet-rpc-clean-up (process-sentinel process))
+              (process-put process 'duet-rpc-tramp-sentinel (process-sentinel process))
               (set-process-sentinel process #'ignore)
               (duet-rpc--await-ready process))
             process))
@@ -2231,10 +2231,10 @@ function could ask nobody."
                      :name name :process start
                      :notification-dispatcher
                      (lambda (_ method params)
-                       (duet-rpc--notified server method params))
+                       (duet-rpc--dispatch-notification server method params))
                      :request-dispatcher
                      (lambda (_ method params)
-                       (duet-rpc--requested server method params))
+                       (duet-rpc--dispatch-request server method params))
                      (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config)
                          `(:events-buffer-config
                            (:size ,duet-rpc-events-size :format full))
@@ -2246,11 +2246,11 @@ to the Python to use, or `duet-rpc-program' to the program"
                                    (car command) (error-message-string err))))))))
     (setf (duet-rpc--server-connection server) connection
           (duet-rpc--server-process server) process
-          (duet-rpc--server-born server) (float-time)
+          (duet-rpc--server-start-time server) (float-time)
           (duet-rpc--server-info server) nil
-          (duet-rpc--server-why server) nil)
+          (duet-rpc--server-reason server) nil)
     (duet-rpc--set-state server 'starting)
-    (duet-rpc--keep-log server (jsonrpc-stderr-buffer connection))
+    (duet-rpc--redirect-stderr server (jsonrpc-stderr-buffer connection))
     (duet-rpc--log server "started process %s: %s"
                    (process-id process) (string-join command " "))
     (add-function :around (process-filter process)
@@ -2259,60 +2259,60 @@ to the Python to use, or `duet-rpc-program' to the program"
     (add-function :around (process-sentinel process)
                   (lambda (next process event)
                     (duet-rpc--sentinel server next process event)))
-    (duet-rpc--send server "initialize" nil :buffer t
-                    :success-fn (lambda (info) (duet-rpc--greeted server info))
-                    :error-fn (lambda (_)
-                                ;; Dying is no answer.
-                                (when (duet-rpc--server-process server)
-                                  (duet-rpc--greeted server nil))))))
+    (duet-rpc--send-request server "initialize" nil :buffer t
+                            :success-fn (lambda (info) (duet-rpc--handle-initialize server info))
+                            :error-fn (lambda (_)
+                                        ;; Dying is no answer.
+                                        (when (duet-rpc--server-process server)
+                                          (duet-rpc--handle-initialize server nil))))))
 
-(defun duet-rpc--greeted (server info)
+(defun duet-rpc--handle-initialize (server info)
   "Take INFO, what SERVER answered to `initialize', or nil.
 Any JSON-RPC server will do, but a duet-rpc must fit this library."
   (when (eq (duet-rpc--server-state server) 'starting)
     (setf (duet-rpc--server-info server) (and (listp info) info))
     (duet-rpc--set-state server 'ready)
-    (when (duet-rpc--ours-p server)
+    (when (duet-rpc--duet-rpc-server-p server)
       (let ((protocol (plist-get info :protocolVersion))
             (version (duet-rpc--server-version server))
             (remedy "Take duet-rpc.pyz and duet-rpc.el from one release; \
 M-x duet-rpc-doctor shows where each of them lies"))
         (if (not (equal protocol "2.0"))
-            (duet-rpc--give-up
+            (duet-rpc--fail-server
              server (format "%s speaks protocol %s, duet-rpc.el %s \
 speaks 2.0.  %s" (duet-rpc--server-name server) protocol duet-rpc--version remedy))
-          (unless (equal (duet-rpc--minor version)
-                         (duet-rpc--minor duet-rpc--version))
-            (duet-rpc--soon
+          (unless (equal (duet-rpc--major-minor version)
+                         (duet-rpc--major-minor duet-rpc--version))
+            (duet-rpc--run-soon
              (lambda ()
                (display-warning
                 'duet-rpc (format "%s is version %s, duet-rpc.el is %s.  %s"
                                   (duet-rpc--server-name server) version
                                   duet-rpc--version remedy))))))))))
 
-(defun duet-rpc--ours-p (server)
+(defun duet-rpc--duet-rpc-server-p (server)
   "Return non-nil if SERVER is known to be a duet-rpc."
   (equal (plist-get (plist-get (duet-rpc--server-info server) :serverInfo) :name)
          "duet-rpc"))
 
-(defun duet-rpc--minor (version)
+(defun duet-rpc--major-minor (version)
   "Return the part of VERSION that must be equal on both sides."
   (and (stringp version)
        (string-match "\\`[0-9]+\\.[0-9]+" version)
        (match-string 0 version)))
 
-(defun duet-rpc--give-up (server why)
+(defun duet-rpc--fail-server (server why)
   "End SERVER's daemon for good, because of WHY."
   (let ((process (duet-rpc--server-process server)))
-    (setf (duet-rpc--server-why server) why)
+    (setf (duet-rpc--server-reason server) why)
     (duet-rpc--set-state server 'failed)
-    (duet-rpc--end-all server why)
-    (duet-rpc--soon (lambda () (delete-process process)))))
+    (duet-rpc--fail-pending server why)
+    (duet-rpc--run-soon (lambda () (delete-process process)))))
 
-(defun duet-rpc--end-all (server why)
+(defun duet-rpc--fail-pending (server why)
   "End everything pending at SERVER with the error text WHY."
-  (dolist (call (hash-table-values (duet-rpc--server-calls server)))
-    (duet-rpc--end call `(error (:code -1 :message ,why)))))
+  (dolist (call (hash-table-values (duet-rpc--server-pending server)))
+    (duet-rpc--finish-call call `(error (:code -1 :message ,why)))))
 
 (defun duet-rpc--sentinel (server next process event)
   "Take note if SERVER's PROCESS has died; hand EVENT on to NEXT."
@@ -2327,9 +2327,9 @@ speaks 2.0.  %s" (duet-rpc--server-name server) protocol duet-rpc--version remed
       (while (and stderr
                   (accept-process-output stderr pause nil t)
                   (< (float-time) end)))
-      (duet-rpc--bury server next process event))))
+      (duet-rpc--handle-exit server next process event))))
 
-(defun duet-rpc--bury (server next process event)
+(defun duet-rpc--handle-exit (server next process event)
   "End the life of SERVER's dead PROCESS, unless that is done; return nil.
 A timer may call while the sentinel waits, and must find it done before
 the next life begins.  NEXT and EVENT are as in `duet-rpc--sentinel'."
@@ -2337,24 +2337,24 @@ the next life begins.  NEXT and EVENT are as in `duet-rpc--sentinel'."
     (let ((buffers (list (process-buffer process)
                          (jsonrpc-stderr-buffer (duet-rpc--server-connection server)))))
       (setf (duet-rpc--server-process server) nil)
-      (duet-rpc--died server process)
+      (duet-rpc--process-exited server process)
       ;; Even a message that is not shown wipes the one that is.
       (let ((shown (current-message)) (message-log-max nil))
         (let ((inhibit-message t))
           (funcall next process event))
         (when shown (message "%s" shown)))
-      (when-let ((clean-up (process-get process 'duet-rpc-clean-up)))
+      (when-let ((clean-up (process-get process 'duet-rpc-tramp-sentinel)))
         (funcall clean-up process event))
       (dolist (buffer buffers)
         (when (buffer-live-p buffer) (kill-buffer buffer)))
       nil)))
 
-(defun duet-rpc--died (server process)
+(defun duet-rpc--process-exited (server process)
   "End everything pending at SERVER's dead PROCESS; see how to go on."
   (let* ((name (duet-rpc--server-name server))
          (code (process-exit-status process))
          (signal (eq (process-status process) 'signal))
-         (tail (duet-rpc--log-tail server 5))
+         (tail (duet-rpc--stderr-tail server 5))
          (how (cond (signal (format "was killed by signal %d" code))
                     ((string-match-p "Python is too old" tail)
                      "found too old a Python (see `duet-rpc-python')")
@@ -2364,46 +2364,46 @@ the next life begins.  NEXT and EVENT are as in `duet-rpc--sentinel'."
          (words (if (equal tail "")
                     ""
                   (format ".  Its last words (%s has more):\n%s"
-                          (duet-rpc--keys server 'duet-rpc-show-log) tail))))
+                          (duet-rpc--command-hint server 'duet-rpc-show-log) tail))))
     (duet-rpc--log server "%s" how)
     (cond
      ((eq (duet-rpc--server-state server) 'failed)
-      (duet-rpc--end-all server (duet-rpc--server-why server)))
+      (duet-rpc--fail-pending server (duet-rpc--server-reason server)))
      ((eq (duet-rpc--server-state server) 'stopping)
-      (duet-rpc--end-all server (format "%s was stopped before it answered" name))
+      (duet-rpc--fail-pending server (format "%s was stopped before it answered" name))
       (duet-rpc--set-state server 'stopped))
      ((and (= code 0) (not signal))
-      (duet-rpc--end-all server (format "%s ended before it answered" name))
+      (duet-rpc--fail-pending server (format "%s ended before it answered" name))
       (duet-rpc--set-state server 'stopped))
      (t
-      (duet-rpc--end-all server (format "%s %s before it answered%s" name how words))
-      (duet-rpc--crashed server how words)))))
+      (duet-rpc--fail-pending server (format "%s %s before it answered%s" name how words))
+      (duet-rpc--handle-crash server how words)))))
 
-(defun duet-rpc--crashed (server how words)
+(defun duet-rpc--handle-crash (server how words)
   "Start SERVER again in a while, or never.
 HOW says how it died, WORDS what it said last."
   (let* ((name (duet-rpc--server-name server))
-         (short (< (- (float-time) (duet-rpc--server-born server))
-                   duet-rpc--short-life))
-         (deaths (setf (duet-rpc--server-deaths server)
-                       (if short (1+ (duet-rpc--server-deaths server)) 1)))
+         (short (< (- (float-time) (duet-rpc--server-start-time server))
+                   duet-rpc--quick-exit-seconds))
+         (deaths (setf (duet-rpc--server-quick-exits server)
+                       (if short (1+ (duet-rpc--server-quick-exits server)) 1)))
          (delay (expt 2 (1- deaths))))
-    (setf (duet-rpc--server-why server)
+    (setf (duet-rpc--server-reason server)
           (cond
-           ((>= deaths duet-rpc--short-lives)
+           ((>= deaths duet-rpc--max-quick-exits)
             (format "%s %s, %d times in a row, and is not started again; \
-once it is mended, %s%s" name how deaths (duet-rpc--keys server 'duet-rpc-restart) words))
+once it is mended, %s%s" name how deaths (duet-rpc--command-hint server 'duet-rpc-restart) words))
            ;; A timer must not ask for a password.
            ((not (equal (duet-rpc--server-host server) ""))
             (format "%s %s; the next call starts it again%s" name how words))
            (t (format "%s %s; it starts again in %d s%s" name how delay words))))
-    (message "%s" (duet-rpc--server-why server))
+    (message "%s" (duet-rpc--server-reason server))
     (cond
-     ((>= deaths duet-rpc--short-lives)
+     ((>= deaths duet-rpc--max-quick-exits)
       (duet-rpc--set-state server 'failed))
      ((equal (duet-rpc--server-host server) "")
       (duet-rpc--set-state server 'waiting)
-      (setf (duet-rpc--server-timer server)
+      (setf (duet-rpc--server-restart-timer server)
             (run-with-timer delay nil
                             (lambda ()
                               (condition-case err
@@ -2418,14 +2418,14 @@ once it is mended, %s%s" name how deaths (duet-rpc--keys server 'duet-rpc-restar
   "Give STRING from SERVER's PROCESS to NEXT, jsonrpc.el's filter.
 Skip stray output: jsonrpc.el looks for a header in 100 bytes only, and
 would wait behind more than that for ever."
-  (process-put process 'duet-rpc-heard (float-time))
+  (process-put process 'duet-rpc-last-output (float-time))
   (while string
     (setq string
           (condition-case err
               (progn (cl-letf (((symbol-function 'jsonrpc--json-read)
                                 (lambda () (duet-rpc--read-message server))))
                        (funcall next process string))
-                     (and (duet-rpc--skip-junk server process) ""))
+                     (and (duet-rpc--skip-stray-output server process) ""))
             ;; It fails on a message with an unknown member, and
             ;; version 1.0.14 then leaves those behind it unread.
             (error
@@ -2438,18 +2438,18 @@ would wait behind more than that for ever."
   (let* ((message (duet-rpc--read-json))
          (err (plist-get message :error)))
     (when (and err (not (plist-get message :id)))
-      (duet-rpc--complained server err))
+      (duet-rpc--handle-null-id-error server err))
     message))
 
-(defun duet-rpc--complained (server err)
+(defun duet-rpc--handle-null-id-error (server err)
   "Take ERR, with which SERVER has answered no call in particular."
-  (let ((calls (hash-table-values (duet-rpc--server-calls server))))
+  (let ((calls (hash-table-values (duet-rpc--server-pending server))))
     (dolist (call calls)
-      (setf (duet-rpc--call-complaint call) (plist-get err :message)))
+      (setf (duet-rpc--call-null-id-error call) (plist-get err :message)))
     ;; What is too large is not read, so its id is not known.
     (when (and (equal (plist-get (plist-get err :data) :reason) "oversize")
                (= 1 (length calls)))
-      (duet-rpc--end (car calls) (list 'error err)))))
+      (duet-rpc--finish-call (car calls) (list 'error err)))))
 
 (defun duet-rpc--read-json ()
   "Return the JSON behind point.
@@ -2473,7 +2473,7 @@ jsonrpc.el would drop the message, and leave its call to time out."
 It cannot stand inside one: JSON has no bare carriage return in a string
 and no such word outside.")
 
-(defun duet-rpc--skip-junk (server process)
+(defun duet-rpc--skip-stray-output (server process)
   "Delete what stands before the next header in the output of PROCESS.
 Return non-nil if there was something; tell a person of the first time.
 SERVER is the server."
@@ -2483,11 +2483,11 @@ SERVER is the server."
       (when (and (bobp) (> (buffer-size) 100))
         (let ((next (duet-rpc--next-header)))
           (when (or next (> (buffer-size) 100000))
-            (let ((text (duet-rpc--drop server (or next (- (point-max) 100)))))
-              (unless (process-get process 'duet-rpc-junk)
-                (process-put process 'duet-rpc-junk t)
+            (let ((text (duet-rpc--discard-output server (or next (- (point-max) 100)))))
+              (unless (process-get process 'duet-rpc-stray-output-reported)
+                (process-put process 'duet-rpc-stray-output-reported t)
                 (message "duet-rpc: %s; %s shows what more there will be" text
-                         (duet-rpc--keys server 'duet-rpc-show-log))))
+                         (duet-rpc--command-hint server 'duet-rpc-show-log))))
             t))))))
 
 (defun duet-rpc--next-header ()
@@ -2496,7 +2496,7 @@ SERVER is the server."
     (unless (eobp) (forward-char 1))
     (and (re-search-forward duet-rpc--header nil t) (match-beginning 0))))
 
-(defun duet-rpc--drop (server end)
+(defun duet-rpc--discard-output (server end)
   "Delete the output of SERVER up to END and describe it."
   (let ((bytes (buffer-substring-no-properties (point-min) end))
         (inhibit-read-only t)
@@ -2520,8 +2520,8 @@ arriving is left alone."
     (when (and (buffer-live-p buffer) (> (buffer-size buffer) 0))
       (with-current-buffer buffer
         (let ((next (duet-rpc--next-header)))
-          (when (or next (> (- (float-time) (process-get process 'duet-rpc-heard)) 1))
-            (prog1 (duet-rpc--drop server (or next (point-max)))
+          (when (or next (> (- (float-time) (process-get process 'duet-rpc-last-output)) 1))
+            (prog1 (duet-rpc--discard-output server (or next (point-max)))
               (funcall (process-filter process) process ""))))))))
 
 
@@ -2557,10 +2557,10 @@ arriving is left alone."
    server (format "%s emacs: %s\n" (format-time-string "%FT%T")
                   (apply #'format format args))))
 
-(defun duet-rpc--keep-log (server buffer)
+(defun duet-rpc--redirect-stderr (server buffer)
   "Send what arrives in BUFFER, SERVER's stderr, to its log instead."
   (with-current-buffer (duet-rpc--log-buffer server)
-    (setf (duet-rpc--server-tail server) (copy-marker (point-max))))
+    (setf (duet-rpc--server-stderr-start server) (copy-marker (point-max))))
   (duet-rpc--append-log server (with-current-buffer buffer (buffer-string)))
   (when-let ((stderr (get-buffer-process buffer)))
     (set-process-coding-system stderr 'utf-8-unix 'utf-8-unix)
@@ -2569,10 +2569,10 @@ arriving is left alone."
     (set-process-filter stderr
                         (lambda (_ text) (duet-rpc--append-log server text)))))
 
-(defun duet-rpc--log-tail (server lines)
+(defun duet-rpc--stderr-tail (server lines)
   "Return the last LINES lines that SERVER's daemon wrote in this life."
   (with-current-buffer (duet-rpc--log-buffer server)
-    (let* ((tail (duet-rpc--server-tail server))
+    (let* ((tail (duet-rpc--server-stderr-start server))
            (all (split-string
                  (buffer-substring-no-properties
                   ;; The log that it marks may have been killed.
@@ -2588,7 +2588,7 @@ arriving is left alone."
 
 ;;; Finding the program
 
-(defun duet-rpc--places ()
+(defun duet-rpc--program-candidates ()
   "Return the files to look for, as an alist of (FILE . WHERE-THAT-IS).
 A FILE without a directory is looked for on the path."
   (let* ((el (and duet-rpc--file
@@ -2610,21 +2610,21 @@ A FILE without a directory is looked for on the path."
       (t `((,duet-rpc-program . "the option `duet-rpc-program', on the path")))))))
 
 (defun duet-rpc--find-program (server)
-  "Return the first of `duet-rpc--places' that SERVER's host can run."
+  "Return the first of `duet-rpc--program-candidates' that SERVER's host can run."
   (let ((remote (not (equal (duet-rpc--server-host server) ""))))
     (or (cl-loop
-         for (file) in (duet-rpc--places)
+         for (file) in (duet-rpc--program-candidates)
          thereis (cond
                   ((not (file-name-directory file)) (executable-find file remote))
-                  ((not (duet-rpc--python-p file))
+                  ((not (duet-rpc--python-program-p file))
                    ;; Such a program does not work on another host than its own.
                    (let ((name (concat (duet-rpc--server-host server) file)))
                      (and (file-executable-p name) (not (file-directory-p name)) file)))
                   ((file-regular-p file)
-                   (if remote (duet-rpc--copy file (duet-rpc--server-host server)) file))))
-        (duet-rpc--not-found server))))
+                   (if remote (duet-rpc--copy-to-host file (duet-rpc--server-host server)) file))))
+        (duet-rpc--signal-program-not-found server))))
 
-(defun duet-rpc--not-found (server)
+(defun duet-rpc--signal-program-not-found (server)
   "Signal that there is no program for SERVER, and say what to do."
   (let ((host (duet-rpc--server-host server)))
     (signal
@@ -2639,16 +2639,16 @@ A FILE without a directory is looked for on the path."
                             (if (file-name-directory (car place))
                                 ""
                               (concat ": " (string-join (exec-path) " ")))))
-                  (duet-rpc--places) "")
+                  (duet-rpc--program-candidates) "")
        "Put duet-rpc.pyz beside duet-rpc.el, or the command duet-rpc on the path, \
 or set `duet-rpc-program'")))))
 
 (defun duet-rpc--check-options ()
   "Signal `duet-rpc-error' if an option has a value that it cannot have."
-  (when-let ((wrong (duet-rpc--wrong-option)))
+  (when-let ((wrong (duet-rpc--invalid-option)))
     (signal 'duet-rpc-error (list wrong))))
 
-(defun duet-rpc--wrong-option ()
+(defun duet-rpc--invalid-option ()
   "Return what is wrong with the value of an option, or nil."
   (cl-flet ((strings-p (value)
               (and (proper-list-p value) (cl-every #'stringp value))))
@@ -2681,7 +2681,7 @@ or set `duet-rpc-program'")))))
                     '("`duet-rpc-program' is the whole command of the daemon; \
 set `duet-rpc-gateway-command' to that of the gateway")))
            (t (let ((program (duet-rpc--find-program server)))
-                `(,@(and (duet-rpc--python-p program) (list duet-rpc-python))
+                `(,@(and (duet-rpc--python-program-p program) (list duet-rpc-python))
                   ,program
                   ,@(if gateway '("gateway") duet-rpc-arguments)))))))
     (if (equal (duet-rpc--server-host server) "")
@@ -2702,11 +2702,11 @@ What is sent before that, the shell in between may take for its own."
                 (< (float-time) end))
       (accept-process-output process 0.1))))
 
-(defun duet-rpc--python-p (file)
+(defun duet-rpc--python-program-p (file)
   "Return non-nil if FILE is a program in Python."
   (member (file-name-extension file) '("pyz" "py")))
 
-(defun duet-rpc--copy (file host)
+(defun duet-rpc--copy-to-host (file host)
   "Copy FILE to HOST, unless it is there, and return its name there."
   (let* ((sum (with-temp-buffer
                 (set-buffer-multibyte nil)

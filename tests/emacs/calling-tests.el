@@ -232,7 +232,7 @@ complained: Parse error: no JSON")))
       ;; Nothing is read meanwhile, and no timer runs.
       (let ((end (+ (float-time) 1)))
         (while (< (float-time) end)))
-      (timer-event-handler (cdr (duet-rpc--server-alarm (duet-rpc--server))))
+      (timer-event-handler (cdr (duet-rpc--server-deadline-timer (duet-rpc--server))))
       (duet-rpc-test-until got)
       (should (equal got '("A")))
       ;; One that goes on talking must not put off a timeout for ever.
@@ -308,7 +308,7 @@ complained: Parse error: no JSON")))
   ;; It would stand in the echo area in place of the result.
   (duet-rpc-test-with-fake
     (let* ((done nil) (late nil)
-           (server (duet-rpc--live-server)))
+           (server (duet-rpc--ensure-server)))
       (dotimes (_ 5)
         (setq done nil)
         (duet-rpc--request server "progress" '(:steps 20)
@@ -319,7 +319,7 @@ complained: Parse error: no JSON")))
 
 (ert-deftest duet-rpc-progress-puts-off-the-timeout ()
   (duet-rpc-test-with-fake
-    (should (equal "done" (duet-rpc--request (duet-rpc--live-server) "progress"
+    (should (equal "done" (duet-rpc--request (duet-rpc--ensure-server) "progress"
                                              '(:steps 6 :pause 0.2)
                                              :timeout 0.6 :progress-fn #'ignore)))
     (let (got)

@@ -221,7 +221,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
 
 (ert-deftest duet-rpc-gives-up-after-short-lives ()
   (duet-rpc-test-with '("sh" "-c" "echo no good >&2; exit 7")
-    (dotimes (_ duet-rpc--short-lives)
+    (dotimes (_ duet-rpc--max-quick-exits)
       (should-error (duet-rpc-request "version") :type 'duet-rpc-error))
     (should (eq (duet-rpc-status) 'failed))
     (let ((text (cadr (should-error (duet-rpc-request "version")
@@ -275,7 +275,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
   (duet-rpc-test-with-pyz
     (duet-rpc-request "shutdown")
     (duet-rpc-test-until (eq (duet-rpc-status) 'stopped))
-    (should-not (duet-rpc--server-timer (duet-rpc--server)))
+    (should-not (duet-rpc--server-restart-timer (duet-rpc--server)))
     (should (duet-rpc-request "version"))))
 
 (ert-deftest duet-rpc-starts-anew-right-after-a-shutdown ()
@@ -448,8 +448,8 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
 
 (ert-deftest duet-rpc-start-may-be-quit-at-any-moment ()
   ;; The functions that a start goes through; the quit comes in each of them.
-  (dolist (place '(make-process jsonrpc-stderr-buffer duet-rpc--keep-log duet-rpc--log
-                   duet-rpc--set-state jsonrpc-async-request))
+  (dolist (place '(make-process jsonrpc-stderr-buffer duet-rpc--redirect-stderr duet-rpc--log
+                                duet-rpc--set-state jsonrpc-async-request))
     (ert-info ((format "quit in %s" place))
       (duet-rpc-test-with-fake
         (let ((quit (lambda (function &rest args)

@@ -39,7 +39,7 @@ Fail if a call is still pending then, or a process left."
            ,@body
            (maphash (lambda (_ server)
                       (should (= 0 (hash-table-count
-                                    (duet-rpc--server-calls server)))))
+                                    (duet-rpc--server-pending server)))))
                     duet-rpc--servers))
        (maphash (lambda (_ server) (duet-rpc--stop server)) duet-rpc--servers))
      (duet-rpc-test-until
@@ -88,7 +88,7 @@ Return `quit' if that ended BODY, or else what BODY returned."
 
 (defun duet-rpc-test-pending (&optional role)
   "Return how many calls wait for an answer of the server in ROLE."
-  (hash-table-count (duet-rpc--server-calls (duet-rpc--server role))))
+  (hash-table-count (duet-rpc--server-pending (duet-rpc--server role))))
 
 (defun duet-rpc-test-pid ()
   "Return the process id of this host's daemon."

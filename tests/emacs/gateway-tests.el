@@ -193,7 +193,7 @@
           ended)
       (duet-rpc-backends)
       (duet-rpc-test-until
-       (string-match-p "gateway started" (duet-rpc--log-tail (duet-rpc--server 'gateway) 5)))
+       (string-match-p "gateway started" (duet-rpc--stderr-tail (duet-rpc--server 'gateway) 5)))
       (duet-rpc-gateway-async-request "plain/hold" nil
                                       :error-fn (lambda (err) (push err ended)))
       (let ((shown (duet-rpc-test-messages
@@ -214,7 +214,7 @@ it starts again in 1 s" shown))
 
 (ert-deftest duet-rpc-gateway-gives-up-on-a-broken-configuration ()
   (duet-rpc-test-with-config "[backends.x]\ncommand = 5\n"
-    (dotimes (_ duet-rpc--short-lives)
+    (dotimes (_ duet-rpc--max-quick-exits)
       (should-error (duet-rpc-gateway-request "version") :type 'duet-rpc-error))
     (should (eq 'failed (duet-rpc-status 'gateway)))
     (let ((text (cadr (should-error (duet-rpc-backends) :type 'user-error))))
@@ -373,15 +373,15 @@ it starts again in 1 s" shown))
       (duet-rpc-test-until
        (string-match-p "plain +ready +[0-9]+ +0 " (duet-rpc-test-row "plain"))))
     ;; News that come while it waits for an answer are not lost.
-    (duet-rpc-test-until (not duet-rpc--asking))
-    (setq duet-rpc--asking t)
-    (duet-rpc--ask-backends-again (duet-rpc--server 'gateway))
+    (duet-rpc-test-until (not duet-rpc--refreshing))
+    (setq duet-rpc--refreshing t)
+    (duet-rpc--refresh-backends-async (duet-rpc--server 'gateway))
     (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
       (duet-rpc-test-until
        (string-match-p "plain +ready +[0-9]+ +1 " (duet-rpc-test-row "plain")))
       (duet-rpc-cancel call))
     ;; Off the screen it asks only when told to.
-    (duet-rpc-test-until (not duet-rpc--asking))
+    (duet-rpc-test-until (not duet-rpc--refreshing))
     (quit-window)
     (let ((before (duet-rpc-test-row "plain")))
       (duet-rpc-gateway-request "gateway/stop" '(:backend "plain"))
@@ -622,11 +622,11 @@ it starts again in 1 s" shown))
 
 (ert-deftest duet-rpc-list-of-backends-goes-on-after-a-failed-question ()
   (with-temp-buffer
-    (setq duet-rpc--asking t)
-    (cl-letf (((symbol-function 'duet-rpc--alive-p) #'always)
+    (setq duet-rpc--refreshing t)
+    (cl-letf (((symbol-function 'duet-rpc--running-p) #'always)
               ((symbol-function 'duet-rpc--async-request)
                (lambda (&rest _) (signal 'duet-rpc-error '("cannot be sent")))))
-      (duet-rpc--ask-backends-again (duet-rpc--server 'gateway)))
-    (should-not duet-rpc--asking)))
+      (duet-rpc--refresh-backends-async (duet-rpc--server 'gateway)))
+    (should-not duet-rpc--refreshing)))
 
 ;;; gateway-tests.el ends here

@@ -229,7 +229,7 @@
 
 (ert-deftest duet-rpc-show-handles-every-result ()
   (dolist (result (list nil t :json-false 3 "a\nb" [1 2] '(:a (:b "é"))))
-    (duet-rpc--show result "m")
+    (duet-rpc--show-result result "m")
     (with-current-buffer "*duet-rpc result*"
       (should (derived-mode-p 'js-mode 'js-json-mode)))
     (should (equal (duet-rpc-test-result) result))))
@@ -450,7 +450,7 @@ upcase; C-h f duet-rpc-define-command tells what :result can be")))
         (mapc #'duet-rpc-cancel calls))
       (should (equal (shown) " duet:ready")))
     (duet-rpc-test-with '("false")
-      (dotimes (_ duet-rpc--short-lives)
+      (dotimes (_ duet-rpc--max-quick-exits)
         (ignore-errors (duet-rpc-request "version")))
       (should (equal (shown) " duet:failed"))))
   (let ((mode-line-misc-info nil))
@@ -492,7 +492,7 @@ upcase; C-h f duet-rpc-define-command tells what :result can be")))
   (duet-rpc-test-with-pyz
     (duet-rpc-request "version")
     (duet-rpc-test-until
-     (string-match-p "INFO" (duet-rpc--log-tail (duet-rpc--server) 5)))
+     (string-match-p "INFO" (duet-rpc--stderr-tail (duet-rpc--server) 5)))
     (save-window-excursion
       (let ((begin (float-time)))
         (duet-rpc-doctor)

@@ -59,7 +59,7 @@
       (duet-rpc-set-log-level "debug")
       (duet-rpc-request "version")
       (duet-rpc-test-until
-       (string-match-p "DEBUG" (duet-rpc--log-tail (duet-rpc--server) 5)))
+       (string-match-p "DEBUG" (duet-rpc--stderr-tail (duet-rpc--server) 5)))
       ;; The second time it is there already.
       (let ((copy (car (duet-rpc-test-copies))))
         (set-file-times copy 0)
@@ -112,7 +112,7 @@
       (should (string-match-p "was not found; is `duet-rpc-python' right" (cadr err)))
       (should (string-match-p "no-such-python: not found" (cadr err)))
       ;; No timer reaches for another host.
-      (should-not (duet-rpc--server-timer (duet-rpc--server)))
+      (should-not (duet-rpc--server-restart-timer (duet-rpc--server)))
       (should (eq (duet-rpc-status) 'stopped)))))
 
 (ert-deftest duet-rpc-copies-no-program-that-works-only-where-it-is ()

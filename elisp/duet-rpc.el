@@ -144,7 +144,7 @@ Zero keeps none.  Large answers take several times as long with it."
      (duet-rpc-error (user-error "%s" (cadr err)))))
 
 
-;;; Calling
+;;; Calling methods
 
 ;;;###autoload
 (cl-defun duet-rpc-request (method &optional params &key timeout)
@@ -368,7 +368,1301 @@ Each METHOD has one function, the last one given; nil removes it."
     (remhash method duet-rpc--handlers)))
 
 
-;;; Calling by hand
+;;; Transport: the program to run
+
+(defun duet-rpc--program-candidates ()
+  "Return the files to look for, as an alist of (FILE . WHERE-THAT-IS).
+A FILE without a directory is looked for on the path."
+  (let* ((el (and duet-rpc--file
+                  (concat (file-name-sans-extension duet-rpc--file) ".el")))
+         (beside (lambda (file)
+                   (expand-file-name "duet-rpc.pyz" (file-name-directory file)))))
+    (delete-dups
+     (cond
+      ((null duet-rpc-program)
+       `(,@(and el
+                `((,(funcall beside el) . "beside duet-rpc.el")
+                  ;; Package managers that build elsewhere link the file there.
+                  ,@(unless (equal el (file-truename el))
+                      `((,(funcall beside (file-truename el))
+                         . "beside the file that duet-rpc.el links to")))))
+         ("duet-rpc" . "on the path")))
+      ((file-name-directory duet-rpc-program)
+       `((,(expand-file-name duet-rpc-program "~/") . "the option `duet-rpc-program'")))
+      (t `((,duet-rpc-program . "the option `duet-rpc-program', on the path")))))))
+
+(defun duet-rpc--find-program (server)
+  "Return the first of `duet-rpc--program-candidates' that SERVER's host can run."
+  (let ((remote (not (equal (duet-rpc--server-host server) ""))))
+    (or (cl-loop
+         for (file) in (duet-rpc--program-candidates)
+         thereis (cond
+                  ((not (file-name-directory file)) (executable-find file remote))
+                  ((not (duet-rpc--python-program-p file))
+                   ;; Such a program does not work on another host than its own.
+                   (let ((name (concat (duet-rpc--server-host server) file)))
+                     (and (file-executable-p name) (not (file-directory-p name)) file)))
+                  ((file-regular-p file)
+                   (if remote (duet-rpc--copy-to-host file (duet-rpc--server-host server)) file))))
+        (duet-rpc--signal-program-not-found server))))
+
+(defun duet-rpc--signal-program-not-found (server)
+  "Signal that there is no program for SERVER, and say what to do."
+  (let ((host (duet-rpc--server-host server)))
+    (signal
+     'duet-rpc-error
+     (list
+      (concat
+       "Cannot find the program"
+       (unless (equal host "") (concat " for " host))
+       ".  Looked for\n"
+       (mapconcat (lambda (place)
+                    (format "  %s (%s%s)\n" (car place) (cdr place)
+                            (if (file-name-directory (car place))
+                                ""
+                              (concat ": " (string-join (exec-path) " ")))))
+                  (duet-rpc--program-candidates) "")
+       "Put duet-rpc.pyz beside duet-rpc.el, or the command duet-rpc on the path, \
+or set `duet-rpc-program'")))))
+
+(defun duet-rpc--check-options ()
+  "Signal `duet-rpc-error' if an option has a value that it cannot have."
+  (when-let ((wrong (duet-rpc--invalid-option)))
+    (signal 'duet-rpc-error (list wrong))))
+
+(defun duet-rpc--invalid-option ()
+  "Return what is wrong with the value of an option, or nil."
+  (cl-flet ((strings-p (value)
+              (and (proper-list-p value) (cl-every #'stringp value))))
+    (cl-loop
+     for (option right must) in
+     `((duet-rpc-program
+        ,(or (stringp duet-rpc-program) (strings-p duet-rpc-program))
+        "nil, a string or a list of strings")
+       (duet-rpc-python ,(stringp duet-rpc-python) "a string")
+       (duet-rpc-arguments ,(strings-p duet-rpc-arguments) "a list of strings")
+       (duet-rpc-gateway-command
+        ,(strings-p duet-rpc-gateway-command) "nil or a list of strings")
+       (duet-rpc-directory ,(or (null duet-rpc-directory) (stringp duet-rpc-directory))
+                           "nil or a string")
+       (duet-rpc-timeout ,(numberp duet-rpc-timeout) "a number")
+       (duet-rpc-events-size ,(natnump duet-rpc-events-size) "a number"))
+     unless right
+     return (format "The option `%s' is %S; it must be %s"
+                    option (symbol-value option) must))))
+
+(defun duet-rpc--command (server)
+  "Return the command line of SERVER."
+  (let* ((gateway (duet-rpc--server-role server))
+         (whole (if gateway duet-rpc-gateway-command duet-rpc-program))
+         (command
+          (cond
+           ((consp whole) whole)
+           ((consp duet-rpc-program)
+            (signal 'duet-rpc-error
+                    '("`duet-rpc-program' is the whole command of the daemon; \
+set `duet-rpc-gateway-command' to that of the gateway")))
+           (t (let ((program (duet-rpc--find-program server)))
+                `(,@(and (duet-rpc--python-program-p program) (list duet-rpc-python))
+                  ,program
+                  ,@(if gateway '("gateway") duet-rpc-arguments)))))))
+    (if (equal (duet-rpc--server-host server) "")
+        command
+      ;; Emacs 28.2 hangs on a terminal that is not raw.
+      (list "sh" "-c" (concat "stty raw -echo > /dev/null 2>&1; "
+                              "printf 'duet-rpc %s\\n' ready; exec "
+                              (mapconcat #'shell-quote-argument command " "))))))
+
+(defun duet-rpc--await-ready (process)
+  "Wait until the terminal of PROCESS, on another host, is raw.
+What is sent before that, the shell in between may take for its own."
+  (let ((heard "")
+        (end (+ (float-time) duet-rpc-timeout)))
+    (set-process-filter process (lambda (_ text) (setq heard (concat heard text))))
+    (while (and (not (string-search "duet-rpc ready" heard))
+                (process-live-p process)
+                (< (float-time) end))
+      (accept-process-output process 0.1))))
+
+(defun duet-rpc--python-program-p (file)
+  "Return non-nil if FILE is a program in Python."
+  (member (file-name-extension file) '("pyz" "py")))
+
+(defun duet-rpc--copy-to-host (file host)
+  "Copy FILE to HOST, unless it is there, and return its name there."
+  (let* ((sum (with-temp-buffer
+                (set-buffer-multibyte nil)
+                (insert-file-contents-literally file)
+                (secure-hash 'sha1 (current-buffer))))
+         (directory (expand-file-name (concat host "~/.cache/duet-rpc/")))
+         (target (expand-file-name (format "duet-rpc-%s-%s.%s" duet-rpc--version
+                                           (substring sum 0 8)
+                                           (or (file-name-extension file) "bin"))
+                                   directory)))
+    (unless (file-exists-p target)
+      (make-directory directory t)
+      ;; Renamed when it is whole, in case two of us do this at once.
+      (let ((part (make-temp-name (concat target "."))))
+        (copy-file file part)
+        (rename-file part target t)))
+    (file-local-name target)))
+
+
+;;; Transport: the process
+
+(defconst duet-rpc--quick-exit-seconds 10
+  "A daemon that dies within so many seconds had a short life.")
+
+(defconst duet-rpc--max-quick-exits 5
+  "After so many short lives in a row a daemon is not started again.")
+
+(defun duet-rpc--server (&optional role)
+  "Return the server in ROLE of the current buffer's host, running or not."
+  (let* ((host (substring-no-properties (or (file-remote-p default-directory) "")))
+         (key (cons host role)))
+    (or (gethash key duet-rpc--servers)
+        (puthash key
+                 (duet-rpc--make-server
+                  :host host :role role
+                  :name (concat "duet-rpc" (and role (format " %s" role))
+                                (unless (equal host "") (concat " " host))))
+                 duet-rpc--servers))))
+
+(defun duet-rpc--command-hint (server command)
+  "Return what a person types for COMMAND to act on SERVER."
+  (format (if (duet-rpc--server-role server) "C-u M-x %s" "M-x %s") command))
+
+(defun duet-rpc--ensure-server (&optional role)
+  "Return the server in ROLE of the current buffer's host, started if need be."
+  (let ((server (duet-rpc--server role)))
+    (unless (and (duet-rpc--running-p server)
+                 (not (eq (duet-rpc--server-state server) 'stopping)))
+      (if (eq (duet-rpc--server-state server) 'failed)
+          (signal 'duet-rpc-error (list (duet-rpc--server-reason server)))
+        (duet-rpc--launch server)))
+    server))
+
+(defun duet-rpc--running-p (server)
+  "Return non-nil if SERVER's daemon lives."
+  (when-let ((process (duet-rpc--server-process server)))
+    (or (process-live-p process)
+        (progn
+          ;; It has just died; this runs the sentinel now,
+          (delete-process process)
+          ;; unless it died before it had one, or its sentinel waits.
+          (duet-rpc--handle-exit server #'ignore process nil)))))
+
+(defun duet-rpc--server-version (server)
+  "Return the version that SERVER gave, or nil."
+  (plist-get (plist-get (duet-rpc--server-info server) :serverInfo) :version))
+
+(defun duet-rpc--set-state (server state)
+  "Set SERVER's state to STATE, for all to see."
+  (setf (duet-rpc--server-state server) state)
+  (when (duet-rpc--server-role server)
+    (duet-rpc--mark-backends-gone server))
+  (duet-rpc--update-mode-line))
+
+(defun duet-rpc--cancel-restart (server)
+  "Give up a restart of SERVER that is due."
+  (when (duet-rpc--server-restart-timer server)
+    (cancel-timer (duet-rpc--server-restart-timer server))
+    (setf (duet-rpc--server-restart-timer server) nil
+          (duet-rpc--server-reason server) nil)
+    (duet-rpc--set-state server 'stopped)))
+
+(defun duet-rpc--stop (server)
+  "Stop SERVER's daemon: ask it to leave; after two seconds, kill it."
+  (let* ((alive (duet-rpc--running-p server)) ; if not, a restart may be due now
+         (process (duet-rpc--server-process server))
+         (end (+ (float-time) 2)))
+    (duet-rpc--cancel-restart server)
+    (setf (duet-rpc--server-reason server) nil)
+    (if (not alive)
+        (duet-rpc--set-state server 'stopped)
+      (duet-rpc--set-state server 'stopping)
+      (unwind-protect
+          (progn
+            ;; It may not even read.
+            (with-timeout (2)
+              (ignore-errors
+                (duet-rpc--send-request server "shutdown" nil :timeout 2)
+                (process-send-eof process)))
+            (while (and (process-live-p process) (< (float-time) end))
+              (accept-process-output process 0.05)))
+        (delete-process process)))))
+
+(defun duet-rpc-unload-function ()
+  "Stop all daemons and leave the mode line, for `unload-feature'."
+  (duet-rpc-mode-line-mode -1)
+  (mapc #'duet-rpc--stop (hash-table-values duet-rpc--servers))
+  nil)
+
+(defun duet-rpc--launch (server)
+  "Start a daemon for SERVER."
+  (duet-rpc--cancel-restart server)
+  (duet-rpc--check-options)
+  (when (eq (duet-rpc--server-state server) 'stopping)
+    (duet-rpc--stop server)) ; to the end: there is one daemon at a time
+  ;; Not in the caller's buffer, which may have an environment or a path
+  ;; of its own: the daemon serves all buffers.
+  (with-temp-buffer
+    (setq default-directory (duet-rpc--directory server))
+    (duet-rpc--launch-process server)))
+
+(defun duet-rpc--directory (server)
+  "Return the directory that SERVER's daemon is to run in."
+  (let* ((host (duet-rpc--server-host server))
+         (directory (concat host (file-local-name (or duet-rpc-directory "~/")))))
+    (cond
+     ((file-directory-p directory) (file-name-as-directory (expand-file-name directory)))
+     (duet-rpc-directory
+      (signal 'duet-rpc-error
+              (list (format "There is no directory %s to run in; set \
+`duet-rpc-directory' to one, or to nil" directory))))
+     (t (concat host "/")))))
+
+(defun duet-rpc--launch-process (server)
+  "Start a daemon for SERVER in the current directory."
+  (let* ((host (duet-rpc--server-host server))
+         (name (duet-rpc--server-name server))
+         (command (duet-rpc--command server))
+         ;; A quit amid this would leave a daemon that nobody knows of; but
+         ;; another host may take its time.
+         (inhibit-quit (or inhibit-quit (equal host "")))
+         (process nil)
+         (start
+          (lambda ()
+            (let ((process-adaptive-read-buffering nil))
+              (setq process
+                    (make-process
+                     :name name :command command :connection-type 'pipe
+                     :coding 'utf-8-emacs-unix :noquery t :file-handler t
+                     ;; This name is what jsonrpc.el counts on.
+                     :stderr (get-buffer-create (format "*%s stderr*" name)))))
+            (unless (equal host "")
+              ;; TRAMP's sentinel cleans up, but takes the last words with it.
+              (process-put process 'duet-rpc-tramp-sentinel (process-sentinel process))
+              (set-process-sentinel process #'ignore)
+              (duet-rpc--await-ready process))
+            process))
+         (connection
+          (condition-case err
+              (apply #'make-instance 'duet-rpc--connection
+                     :name name :process start
+                     :notification-dispatcher
+                     (lambda (_ method params)
+                       (duet-rpc--dispatch-notification server method params))
+                     :request-dispatcher
+                     (lambda (_ method params)
+                       (duet-rpc--dispatch-request server method params))
+                     (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config)
+                         `(:events-buffer-config
+                           (:size ,duet-rpc-events-size :format full))
+                       `(:events-buffer-scrollback-size ,duet-rpc-events-size)))
+            (file-error
+             (signal 'duet-rpc-error
+                     (list (format "Cannot start %s: %s.  Set `duet-rpc-python' \
+to the Python to use, or `duet-rpc-program' to the program"
+                                   (car command) (error-message-string err))))))))
+    (setf (duet-rpc--server-connection server) connection
+          (duet-rpc--server-process server) process
+          (duet-rpc--server-start-time server) (float-time)
+          (duet-rpc--server-info server) nil
+          (duet-rpc--server-reason server) nil)
+    (duet-rpc--set-state server 'starting)
+    (duet-rpc--redirect-stderr server (jsonrpc-stderr-buffer connection))
+    (duet-rpc--log server "started process %s: %s"
+                   (process-id process) (string-join command " "))
+    (add-function :around (process-filter process)
+                  (lambda (next process string)
+                    (duet-rpc--filter server next process string)))
+    (add-function :around (process-sentinel process)
+                  (lambda (next process event)
+                    (duet-rpc--sentinel server next process event)))
+    (duet-rpc--send-request server "initialize" nil :buffer t
+                            :success-fn (lambda (info) (duet-rpc--handle-initialize server info))
+                            :error-fn (lambda (_)
+                                        ;; Dying is no answer.
+                                        (when (duet-rpc--server-process server)
+                                          (duet-rpc--handle-initialize server nil))))))
+
+(defun duet-rpc--handle-initialize (server info)
+  "Take INFO, what SERVER answered to `initialize', or nil.
+Any JSON-RPC server will do, but a duet-rpc must fit this library."
+  (when (eq (duet-rpc--server-state server) 'starting)
+    (setf (duet-rpc--server-info server) (and (listp info) info))
+    (duet-rpc--set-state server 'ready)
+    (when (duet-rpc--duet-rpc-server-p server)
+      (let ((protocol (plist-get info :protocolVersion))
+            (version (duet-rpc--server-version server))
+            (remedy "Take duet-rpc.pyz and duet-rpc.el from one release; \
+M-x duet-rpc-doctor shows where each of them lies"))
+        (if (not (equal protocol "2.0"))
+            (duet-rpc--fail-server
+             server (format "%s speaks protocol %s, duet-rpc.el %s \
+speaks 2.0.  %s" (duet-rpc--server-name server) protocol duet-rpc--version remedy))
+          (unless (equal (duet-rpc--major-minor version)
+                         (duet-rpc--major-minor duet-rpc--version))
+            (duet-rpc--run-soon
+             (lambda ()
+               (display-warning
+                'duet-rpc (format "%s is version %s, duet-rpc.el is %s.  %s"
+                                  (duet-rpc--server-name server) version
+                                  duet-rpc--version remedy))))))))))
+
+(defun duet-rpc--duet-rpc-server-p (server)
+  "Return non-nil if SERVER is known to be a duet-rpc."
+  (equal (plist-get (plist-get (duet-rpc--server-info server) :serverInfo) :name)
+         "duet-rpc"))
+
+(defun duet-rpc--major-minor (version)
+  "Return the part of VERSION that must be equal on both sides."
+  (and (stringp version)
+       (string-match "\\`[0-9]+\\.[0-9]+" version)
+       (match-string 0 version)))
+
+(defun duet-rpc--fail-server (server why)
+  "End SERVER's daemon for good, because of WHY."
+  (let ((process (duet-rpc--server-process server)))
+    (setf (duet-rpc--server-reason server) why)
+    (duet-rpc--set-state server 'failed)
+    (duet-rpc--fail-pending server why)
+    (duet-rpc--run-soon (lambda () (delete-process process)))))
+
+(defun duet-rpc--fail-pending (server why)
+  "End everything pending at SERVER with the error text WHY."
+  (dolist (call (hash-table-values (duet-rpc--server-pending server)))
+    (duet-rpc--finish-call call `(error (:code -1 :message ,why)))))
+
+(defun duet-rpc--sentinel (server next process event)
+  "Take note if SERVER's PROCESS has died; hand EVENT on to NEXT."
+  (when (and (not (process-live-p process))
+             (eq process (duet-rpc--server-process server)))
+    (let ((stderr (get-buffer-process
+                   (jsonrpc-stderr-buffer (duet-rpc--server-connection server))))
+          (pause (if (equal (duet-rpc--server-host server) "") 0.3 1))
+          (end (+ (float-time) 1)))
+      ;; Its last words may still be on the way; but a child of its own
+      ;; may go on writing for ever.
+      (while (and stderr
+                  (accept-process-output stderr pause nil t)
+                  (< (float-time) end)))
+      (duet-rpc--handle-exit server next process event))))
+
+(defun duet-rpc--handle-exit (server next process event)
+  "End the life of SERVER's dead PROCESS, unless that is done; return nil.
+A timer may call while the sentinel waits, and must find it done before
+the next life begins.  NEXT and EVENT are as in `duet-rpc--sentinel'."
+  (when (eq process (duet-rpc--server-process server))
+    (let ((buffers (list (process-buffer process)
+                         (jsonrpc-stderr-buffer (duet-rpc--server-connection server)))))
+      (setf (duet-rpc--server-process server) nil)
+      (duet-rpc--process-exited server process)
+      ;; Even a message that is not shown wipes the one that is.
+      (let ((shown (current-message)) (message-log-max nil))
+        (let ((inhibit-message t))
+          (funcall next process event))
+        (when shown (message "%s" shown)))
+      (when-let ((clean-up (process-get process 'duet-rpc-tramp-sentinel)))
+        (funcall clean-up process event))
+      (dolist (buffer buffers)
+        (when (buffer-live-p buffer) (kill-buffer buffer)))
+      nil)))
+
+(defun duet-rpc--process-exited (server process)
+  "End everything pending at SERVER's dead PROCESS; see how to go on."
+  (let* ((name (duet-rpc--server-name server))
+         (code (process-exit-status process))
+         (signal (eq (process-status process) 'signal))
+         (tail (duet-rpc--stderr-tail server 5))
+         (how (cond (signal (format "was killed by signal %d" code))
+                    ((string-match-p "Python is too old" tail)
+                     "found too old a Python (see `duet-rpc-python')")
+                    ((= code 256) "closed its input") ; so Emacs notes it
+                    ((= code 127) "was not found; is `duet-rpc-python' right")
+                    (t (format "exited with code %d" code))))
+         (words (if (equal tail "")
+                    ""
+                  (format ".  Its last words (%s has more):\n%s"
+                          (duet-rpc--command-hint server 'duet-rpc-show-log) tail))))
+    (duet-rpc--log server "%s" how)
+    (cond
+     ((eq (duet-rpc--server-state server) 'failed)
+      (duet-rpc--fail-pending server (duet-rpc--server-reason server)))
+     ((eq (duet-rpc--server-state server) 'stopping)
+      (duet-rpc--fail-pending server (format "%s was stopped before it answered" name))
+      (duet-rpc--set-state server 'stopped))
+     ((and (= code 0) (not signal))
+      (duet-rpc--fail-pending server (format "%s ended before it answered" name))
+      (duet-rpc--set-state server 'stopped))
+     (t
+      (duet-rpc--fail-pending server (format "%s %s before it answered%s" name how words))
+      (duet-rpc--handle-crash server how words)))))
+
+(defun duet-rpc--handle-crash (server how words)
+  "Start SERVER again in a while, or never.
+HOW says how it died, WORDS what it said last."
+  (let* ((name (duet-rpc--server-name server))
+         (short (< (- (float-time) (duet-rpc--server-start-time server))
+                   duet-rpc--quick-exit-seconds))
+         (deaths (setf (duet-rpc--server-quick-exits server)
+                       (if short (1+ (duet-rpc--server-quick-exits server)) 1)))
+         (delay (expt 2 (1- deaths))))
+    (setf (duet-rpc--server-reason server)
+          (cond
+           ((>= deaths duet-rpc--max-quick-exits)
+            (format "%s %s, %d times in a row, and is not started again; \
+once it is mended, %s%s" name how deaths (duet-rpc--command-hint server 'duet-rpc-restart) words))
+           ;; A timer must not ask for a password.
+           ((not (equal (duet-rpc--server-host server) ""))
+            (format "%s %s; the next call starts it again%s" name how words))
+           (t (format "%s %s; it starts again in %d s%s" name how delay words))))
+    (message "%s" (duet-rpc--server-reason server))
+    (cond
+     ((>= deaths duet-rpc--max-quick-exits)
+      (duet-rpc--set-state server 'failed))
+     ((equal (duet-rpc--server-host server) "")
+      (duet-rpc--set-state server 'waiting)
+      (setf (duet-rpc--server-restart-timer server)
+            (run-with-timer delay nil
+                            (lambda ()
+                              (condition-case err
+                                  (duet-rpc--launch server)
+                                (duet-rpc-error (message "%s" (cadr err))))))))
+     (t (duet-rpc--set-state server 'stopped)))))
+
+
+;;; Transport: the server's output
+
+(defun duet-rpc--filter (server next process string)
+  "Give STRING from SERVER's PROCESS to NEXT, jsonrpc.el's filter.
+Skip stray output: jsonrpc.el looks for a header in 100 bytes only, and
+would wait behind more than that for ever."
+  (process-put process 'duet-rpc-last-output (float-time))
+  (while string
+    (setq string
+          (condition-case err
+              (progn (cl-letf (((symbol-function 'jsonrpc--json-read)
+                                (lambda () (duet-rpc--read-message server))))
+                       (funcall next process string))
+                     (and (duet-rpc--skip-stray-output server process) ""))
+            ;; It fails on a message with an unknown member, and
+            ;; version 1.0.14 then leaves those behind it unread.
+            (error
+             (duet-rpc--log server "jsonrpc.el failed on a message: %s"
+                            (error-message-string err))
+             (and (> (buffer-size (process-buffer process)) 0) ""))))))
+
+(defun duet-rpc--read-message (server)
+  "Read a message from SERVER behind point."
+  (let* ((message (duet-rpc--read-json))
+         (err (plist-get message :error)))
+    (when (and err (not (plist-get message :id)))
+      (duet-rpc--handle-null-id-error server err))
+    message))
+
+(defun duet-rpc--handle-null-id-error (server err)
+  "Take ERR, with which SERVER has answered no call in particular."
+  (let ((calls (hash-table-values (duet-rpc--server-pending server))))
+    (dolist (call calls)
+      (setf (duet-rpc--call-null-id-error call) (plist-get err :message)))
+    ;; What is too large is not read, so its id is not known.
+    (when (and (equal (plist-get (plist-get err :data) :reason) "oversize")
+               (= 1 (length calls)))
+      (duet-rpc--finish-call (car calls) (list 'error err)))))
+
+(defun duet-rpc--read-json ()
+  "Return the JSON behind point.
+What Emacs's own parser refuses, such as large integers, null characters
+in version 28 or half a surrogate pair, the slower json.el may take:
+jsonrpc.el would drop the message, and leave its call to time out."
+  (let ((begin (point)))
+    (condition-case nil
+        (json-parse-buffer :object-type 'plist :null-object nil
+                           :false-object :json-false)
+      (error
+       (goto-char begin)
+       (let ((json-object-type 'plist)
+             (json-array-type 'vector)
+             (json-null nil)
+             (json-false :json-false))
+         (json-read))))))
+
+(defconst duet-rpc--header "Content-Length: *[0-9]+\r\n"
+  "What a message begins with.
+It cannot stand inside one: JSON has no bare carriage return in a string
+and no such word outside.")
+
+(defun duet-rpc--skip-stray-output (server process)
+  "Delete what stands before the next header in the output of PROCESS.
+Return non-nil if there was something; tell a person of the first time.
+SERVER is the server."
+  (when (buffer-live-p (process-buffer process))
+    (with-current-buffer (process-buffer process)
+      ;; Point is behind the header while a message is read.
+      (when (and (bobp) (> (buffer-size) 100))
+        (let ((next (duet-rpc--next-header)))
+          (when (or next (> (buffer-size) 100000))
+            (let ((text (duet-rpc--discard-output server (or next (- (point-max) 100)))))
+              (unless (process-get process 'duet-rpc-stray-output-reported)
+                (process-put process 'duet-rpc-stray-output-reported t)
+                (message "duet-rpc: %s; %s shows what more there will be" text
+                         (duet-rpc--command-hint server 'duet-rpc-show-log))))
+            t))))))
+
+(defun duet-rpc--next-header ()
+  "Return where the next header begins behind point, or nil."
+  (save-excursion
+    (unless (eobp) (forward-char 1))
+    (and (re-search-forward duet-rpc--header nil t) (match-beginning 0))))
+
+(defun duet-rpc--discard-output (server end)
+  "Delete the output of SERVER up to END and describe it."
+  (let ((bytes (buffer-substring-no-properties (point-min) end))
+        (inhibit-read-only t)
+        (print-escape-newlines t)
+        (print-escape-control-characters t))
+    (delete-region (point-min) end)
+    (goto-char (point-min))
+    (setf (slot-value (duet-rpc--server-connection server) '-expected-bytes) nil)
+    (let ((text (format "%d stray bytes on the server's stdout were skipped: %S"
+                        (string-bytes bytes)
+                        (truncate-string-to-width bytes 60 nil nil "..."))))
+      (duet-rpc--log server "%s" text)
+      text)))
+
+(defun duet-rpc--resynchronize (server)
+  "Drop unread output that SERVER's connection waits behind in vain.
+Describe it; return nil if there was none.  A message that is still
+arriving is left alone."
+  (when-let ((process (duet-rpc--server-process server))
+             (buffer (process-buffer process)))
+    (when (and (buffer-live-p buffer) (> (buffer-size buffer) 0))
+      (with-current-buffer buffer
+        (let ((next (duet-rpc--next-header)))
+          (when (or next (> (- (float-time) (process-get process 'duet-rpc-last-output)) 1))
+            (prog1 (duet-rpc--discard-output server (or next (point-max)))
+              (funcall (process-filter process) process ""))))))))
+
+
+;;; Transport: the log
+
+(defun duet-rpc--log-buffer (server)
+  "Return the buffer of SERVER's log."
+  (let ((name (format "*%s log*" (duet-rpc--server-name server))))
+    (or (get-buffer name)
+        (with-current-buffer (get-buffer-create name)
+          (special-mode)
+          (buffer-disable-undo)
+          (current-buffer)))))
+
+(defun duet-rpc--append-log (server text)
+  "Append TEXT to SERVER's log, and keep that from growing for ever."
+  (with-current-buffer (duet-rpc--log-buffer server)
+    (let* ((inhibit-read-only t)
+           (end (point-max))
+           (at-end (cl-remove-if-not (lambda (window) (= (window-point window) end))
+                                     (get-buffer-window-list nil nil t))))
+      (save-excursion
+        (goto-char end)
+        (insert text)
+        (when (> (buffer-size) 200000)
+          (delete-region (point-min) (- (point-max) 100000))))
+      (dolist (window at-end)
+        (set-window-point window (point-max))))))
+
+(defun duet-rpc--log (server format &rest args)
+  "Note FORMAT with ARGS in SERVER's log, as a remark from Emacs."
+  (duet-rpc--append-log
+   server (format "%s emacs: %s\n" (format-time-string "%FT%T")
+                  (apply #'format format args))))
+
+(defun duet-rpc--redirect-stderr (server buffer)
+  "Send what arrives in BUFFER, SERVER's stderr, to its log instead."
+  (with-current-buffer (duet-rpc--log-buffer server)
+    (setf (duet-rpc--server-stderr-start server) (copy-marker (point-max))))
+  (duet-rpc--append-log server (with-current-buffer buffer (buffer-string)))
+  (when-let ((stderr (get-buffer-process buffer)))
+    (set-process-coding-system stderr 'utf-8-unix 'utf-8-unix)
+    (set-process-query-on-exit-flag stderr nil)
+    (set-process-sentinel stderr #'ignore)
+    (set-process-filter stderr
+                        (lambda (_ text) (duet-rpc--append-log server text)))))
+
+(defun duet-rpc--stderr-tail (server lines)
+  "Return the last LINES lines that SERVER's daemon wrote in this life."
+  (with-current-buffer (duet-rpc--log-buffer server)
+    (let* ((tail (duet-rpc--server-stderr-start server))
+           (all (split-string
+                 (buffer-substring-no-properties
+                  ;; The log that it marks may have been killed.
+                  (if (and tail (marker-position tail)) tail (point-min))
+                  (point-max))
+                 "\n" t)))
+      (string-join
+       (last (cl-remove-if (lambda (line) (string-match-p "\\`[^ ]+ emacs: " line))
+                           all)
+             lines)
+       "\n"))))
+
+
+;;; Requests and replies
+
+(defvar duet-rpc--last-token 0
+  "The token of the last call; it tells calls apart, whatever their server.")
+
+(defvar duet-rpc--sent-id nil
+  "The id of the request being sent.")
+
+(defvar duet-rpc--queue nil
+  "Functions to call, the oldest first.")
+
+(defclass duet-rpc--connection (jsonrpc-process-connection) ()
+  :documentation "A jsonrpc.el connection that tells the ids it gives.")
+
+(cl-defstruct (duet-rpc--incoming-request (:constructor duet-rpc--make-incoming-request)
+                                          (:copier nil))
+  "A request of a backend, and the function that is to answer it."
+  server method params function)
+
+(cl-defmethod jsonrpc-connection-send ((connection duet-rpc--connection)
+                                       &rest args)
+  "Send ARGS over CONNECTION; note the id, and leave out nil params.
+Without this, jsonrpc.el would send them as null.  If ARGS are a reply
+with a question for its result, answer that later instead."
+  (let ((id (plist-get args :id))
+        (result (plist-get args :result)))
+    (if (duet-rpc--incoming-request-p result)
+        (duet-rpc--run-soon (lambda () (duet-rpc--reply connection id result)))
+      ;; A notification that a timer sends amid a request has no id, and
+      ;; the id of a reply is the other side's.
+      (when (and id (not (plist-member args :result)) (not (plist-member args :error)))
+        (setq duet-rpc--sent-id id))
+      (apply #'cl-call-next-method connection
+             (if (plist-get args :params)
+                 args
+               (cl-loop for (key value) on args by #'cddr
+                        unless (eq key :params) append (list key value)))))))
+
+(defun duet-rpc--method-symbol (method)
+  "Return METHOD as the symbol that jsonrpc.el wants."
+  (if (stringp method) (intern method) method))
+
+(defun duet-rpc--notify (server method params)
+  "Tell SERVER METHOD with PARAMS, as `duet-rpc-notify' does."
+  (duet-rpc--with-send-errors server method
+    (jsonrpc-notify (duet-rpc--server-connection server)
+                    (duet-rpc--method-symbol method) params)))
+
+(defun duet-rpc--send-request (server method params &rest slots)
+  "Send a request for METHOD with PARAMS to SERVER; return the call.
+SLOTS are more slots of the call."
+  (let* ((token (cl-incf duet-rpc--last-token))
+         (call (apply #'duet-rpc--make-call
+                      :server server :method method :token token slots))
+         (calls (duet-rpc--server-pending server))
+         (duet-rpc--sent-id nil))
+    (unless (duet-rpc--call-timeout call)
+      (duet-rpc--check-options)
+      (setf (duet-rpc--call-timeout call) duet-rpc-timeout))
+    (when (and (duet-rpc--call-progress-fn call) (listp params))
+      (setq params `(,@params :_meta (:progressToken ,token))))
+    (puthash token call calls)
+    (unwind-protect
+        (duet-rpc--with-send-errors server method
+          ;; No timeout here: progress puts it off, which jsonrpc.el
+          ;; knows nothing of.
+          (jsonrpc-async-request
+           (duet-rpc--server-connection server) (duet-rpc--method-symbol method) params
+           :success-fn (lambda (result) (duet-rpc--finish-call call (list 'result result)))
+           :error-fn (lambda (err) (duet-rpc--finish-call call (list 'error err)))
+           :timeout-fn #'ignore :timeout nil)
+          (setf (duet-rpc--call-id call) duet-rpc--sent-id))
+      (unless (duet-rpc--call-id call)
+        (duet-rpc--abort-send call duet-rpc--sent-id)))
+    (duet-rpc--pending-changed call)
+    call))
+
+(defun duet-rpc--async-request (server method params &rest slots)
+  "Call METHOD of SERVER with PARAMS, as `duet-rpc-async-request' does.
+SLOTS are more slots of the call, `:success-fn' among them."
+  (let ((call (apply #'duet-rpc--send-request server method params
+                     :buffer (current-buffer) slots)))
+    (duet-rpc--schedule-deadline-check server (duet-rpc--set-deadline call))
+    call))
+
+(defun duet-rpc--abort-send (call id)
+  "End CALL, the sending of which was interrupted; ID is its id, if any.
+Emacs keeps what it has not yet written and sends it before anything
+else, so the server still gets the whole request."
+  (duet-rpc--finish-call call '(cancelled))
+  (when id
+    (setf (duet-rpc--call-id call) id)
+    ;; The pipe may be full, and nobody reads.
+    (with-timeout (0.5)
+      (duet-rpc--send-cancel call))))
+
+(defun duet-rpc--signal-send-error (server method err)
+  "Signal that METHOD was not sent to SERVER because of ERR."
+  (unless (duet-rpc--running-p server)
+    (setq err (list 'error (or (duet-rpc--server-reason server) "the server has ended"))))
+  (signal 'duet-rpc-error
+          (list (format "%s: cannot be sent: %s" method (error-message-string err)))))
+
+(cl-defun duet-rpc--request (server method params &key timeout progress-fn)
+  "Call METHOD of SERVER with PARAMS, as `duet-rpc-request' does.
+TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
+  (let ((call (duet-rpc--send-request server method params
+                                      :buffer (current-buffer) :timeout timeout
+                                      :progress-fn progress-fn)))
+    (duet-rpc--wait-for-reply call)
+    (pcase (duet-rpc--call-outcome call)
+      (`(result ,result) result)
+      (`(error ,err)
+       (signal 'duet-rpc-error
+               `(,(duet-rpc--format-error method err) ,(plist-get err :code)
+                 ,@(when-let ((data (plist-get err :data))) (list data)))))
+      (`(timeout ,text) (signal 'duet-rpc-timeout (list text))))))
+
+(defun duet-rpc--wait-for-reply (call)
+  "Wait until CALL has ended; cancel it if that is interrupted."
+  (let ((process (duet-rpc--server-process (duet-rpc--call-server call))))
+    (duet-rpc--set-deadline call)
+    (unwind-protect
+        ;; Timers and filters inhibit quitting; a server that hangs must
+        ;; not hang Emacs there either.
+        (let ((inhibit-quit nil))
+          (while (progn
+                   ;; Short, because the answer may be read inside a timer
+                   ;; that runs in here.
+                   (accept-process-output (and (process-live-p process) process) 0.1)
+                   (not (duet-rpc--call-outcome call)))
+            (when (> (float-time) (duet-rpc--call-deadline call))
+              (duet-rpc--time-out-call call))))
+      ;; Not interrupted by the next C-g of an impatient person.
+      (let ((inhibit-quit t))
+        (duet-rpc-cancel call)))))
+
+(defun duet-rpc--finish-call (call outcome)
+  "End CALL with OUTCOME and return t; return nil if it has ended already."
+  (unless (duet-rpc--call-outcome call)
+    (setf (duet-rpc--call-outcome call) outcome)
+    (remhash (duet-rpc--call-token call)
+             (duet-rpc--server-pending (duet-rpc--call-server call)))
+    (when (and (eq (car outcome) 'result)
+               (equal (format "%s" (duet-rpc--call-method call)) "shutdown")
+               (duet-rpc--duet-rpc-server-p (duet-rpc--call-server call)))
+      (duet-rpc--set-state (duet-rpc--call-server call) 'stopping))
+    (when (duet-rpc--call-success-fn call) ; else somebody waits for it
+      (pcase outcome
+        (`(result ,result)
+         (duet-rpc--run-callback call (duet-rpc--call-success-fn call) result))
+        (`(error ,err)
+         (duet-rpc--run-callback
+          call (or (duet-rpc--call-error-fn call)
+                   (lambda (err)
+                     (message "duet-rpc: %s"
+                              (duet-rpc--format-error
+                               (duet-rpc--call-method call) err))))
+          err))
+        (`(timeout ,text)
+         (duet-rpc--run-callback
+          call (or (duet-rpc--call-timeout-fn call)
+                   (lambda () (message "duet-rpc: %s" text)))))))
+    (duet-rpc--pending-changed call)
+    t))
+
+(defun duet-rpc--pending-changed (call)
+  "Have all see that CALL has begun or ended."
+  (let ((server (duet-rpc--call-server call)))
+    (duet-rpc--update-mode-line)
+    ;; The list of backends shows what is pending, but not its own question.
+    (when (and (duet-rpc--server-role server)
+               (not (equal (duet-rpc--call-method call) "gateway/status")))
+      (duet-rpc--refresh-backends-soon server))))
+
+(defun duet-rpc--run-callback (call function &rest args)
+  "Have FUNCTION called with ARGS in the buffer of CALL, soon.
+Not now, because this may be a process filter, in which FUNCTION could
+not wait for another answer.  The buffer t means now, and any buffer."
+  (let ((buffer (duet-rpc--call-buffer call)))
+    (if (eq buffer t)
+        (apply function args)
+      (duet-rpc--run-soon
+       (lambda ()
+         (when (buffer-live-p buffer)
+           (with-current-buffer buffer
+             (condition-case-unless-debug err
+                 (with-local-quit (apply function args))
+               (error
+                (message "duet-rpc: the function called after %s failed: %s"
+                         (duet-rpc--call-method call)
+                         (error-message-string err)))))))))))
+
+(defun duet-rpc--run-soon (function)
+  "Call FUNCTION from the top level, after all that were queued before."
+  (setq duet-rpc--queue (nconc duet-rpc--queue (list function)))
+  (run-at-time 0 nil (lambda () (funcall (or (pop duet-rpc--queue) #'ignore)))))
+
+(defun duet-rpc--send-cancel (call)
+  "Tell the server that nobody waits for CALL any more."
+  (let ((server (duet-rpc--call-server call)))
+    (when (duet-rpc--running-p server)
+      (ignore-errors
+        (jsonrpc-notify (duet-rpc--server-connection server)
+                        '$/cancelRequest (list :id (duet-rpc--call-id call)))))))
+
+(defun duet-rpc--set-deadline (call)
+  "Let CALL time out later, counted from now; return when."
+  (setf (duet-rpc--call-deadline call)
+        (+ (float-time) (duet-rpc--call-timeout call))))
+
+(defun duet-rpc--schedule-deadline-check (server time)
+  "Look at TIME, or before, for what is overdue at SERVER.
+One timer for them all: thousands would slow Emacs down."
+  (let ((alarm (duet-rpc--server-deadline-timer server)))
+    (when (or (not alarm) (< time (car alarm)))
+      (when alarm (cancel-timer (cdr alarm)))
+      (setf (duet-rpc--server-deadline-timer server)
+            (cons time (run-with-timer (max 0 (- time (float-time))) nil
+                                       #'duet-rpc--check-deadlines server))))))
+
+(defun duet-rpc--check-deadlines (server &optional again)
+  "End what is overdue at SERVER.
+If Emacs was busy, the answer may be in the pipe: if there is something
+to read, take that and look AGAIN, but once only."
+  (setf (duet-rpc--server-deadline-timer server) nil)
+  (if (and (not again)
+           (duet-rpc--running-p server)
+           (accept-process-output (duet-rpc--server-process server) 0 nil 0))
+      (setf (duet-rpc--server-deadline-timer server)
+            (cons (+ (float-time) 0.2)
+                  (run-with-timer 0.2 nil #'duet-rpc--check-deadlines server t)))
+    (let ((next nil))
+      (dolist (call (hash-table-values (duet-rpc--server-pending server)))
+        (when-let ((deadline (duet-rpc--call-deadline call)))
+          (if (<= deadline (float-time))
+              (duet-rpc--time-out-call call)
+            (setq next (min deadline (or next deadline))))))
+      (when next (duet-rpc--schedule-deadline-check server next)))))
+
+(defun duet-rpc--time-out-call (call)
+  "End CALL because its time is up."
+  (let* ((server (duet-rpc--call-server call))
+         (text (format "%s: no answer within %s s"
+                       (duet-rpc--call-method call) (duet-rpc--call-timeout call)))
+         (stuck (duet-rpc--resynchronize server))
+         (complaint (duet-rpc--call-null-id-error call)))
+    (when (duet-rpc--finish-call
+           call
+           (list 'timeout
+                 (concat text
+                         (and stuck (concat "; " stuck))
+                         (and complaint
+                              (format "; meanwhile the server complained: %s"
+                                      complaint)))))
+      (duet-rpc--send-cancel call))))
+
+(defun duet-rpc--format-error (method err)
+  "Describe ERR, the error object that METHOD was answered with."
+  (let* ((message (format "%s" (plist-get err :message)))
+         (data (plist-get err :data))
+         (expected (and (proper-list-p data) (plist-get data :expected))))
+    (concat (format "%s: %s" method message)
+            ;; A duet-rpc says it in its message already.
+            (and (stringp expected) (not (string-search expected message))
+                 (format "; %s: expected %s, received %s" (plist-get data :param)
+                         expected (plist-get data :received))))))
+
+(defun duet-rpc--dispatch-notification (server method params)
+  "Take the notification METHOD with PARAMS from SERVER."
+  (if (eq method '$/progress)
+      (when-let ((call (gethash (plist-get params :token)
+                                (duet-rpc--server-pending server))))
+        (duet-rpc--set-deadline call)
+        (when (duet-rpc--call-progress-fn call)
+          (duet-rpc--run-callback call
+                                  (lambda (value)
+                                    ;; Who waited has the answer by now.
+                                    (unless (and (duet-rpc--call-outcome call)
+                                                 (not (duet-rpc--call-success-fn call)))
+                                      (funcall (duet-rpc--call-progress-fn call) value)))
+                                  (plist-get params :value))))
+    (when (eq method 'gateway/stateChanged)
+      (duet-rpc--refresh-backends-soon server))
+    (when-let ((function (duet-rpc--handler-for server method)))
+      (duet-rpc--run-soon
+       (lambda ()
+         (condition-case-unless-debug err
+             (duet-rpc--call-handler server function params)
+           (error (duet-rpc--report-handler-error method err))))))))
+
+(defun duet-rpc--handler-for (server method)
+  "Return the function that handles METHOD from SERVER, or nil."
+  (and (duet-rpc--server-role server)
+       (gethash (symbol-name method) duet-rpc--handlers)))
+
+(defun duet-rpc--call-handler (server function params)
+  "Call FUNCTION with PARAMS, which came from SERVER."
+  (with-temp-buffer
+    (setq default-directory (concat (duet-rpc--server-host server) "/"))
+    (with-local-quit (funcall function params))))
+
+(defun duet-rpc--report-handler-error (method err)
+  "Tell a person of ERR in the function that handles METHOD."
+  (message "duet-rpc: the function that handles %s failed: %s"
+           method (error-message-string err)))
+
+(defun duet-rpc--dispatch-request (server method params)
+  "Take the request METHOD with PARAMS from SERVER.
+It is answered later, because this may be a process filter, in which a
+function could ask nobody."
+  (if-let ((function (duet-rpc--handler-for server method)))
+      (duet-rpc--make-incoming-request :server server :method method :params params
+                                       :function function)
+    (jsonrpc-error :code -32601
+                   :message (format "Method not found: %s" method))))
+
+(defun duet-rpc--reply (connection id question)
+  "Answer QUESTION, which came over CONNECTION as ID, whatever happens."
+  (let* ((method (duet-rpc--incoming-request-method question))
+         (function (duet-rpc--incoming-request-function question))
+         (refuse (lambda (code text) `(:error (:code ,code :message ,text))))
+         ;; If a person quits.
+         (reply (funcall refuse -32800 "Request cancelled")))
+    (condition-case err
+        (duet-rpc--call-handler (duet-rpc--incoming-request-server question)
+                                (lambda (params)
+                                  (setq reply (list :result (funcall function params))))
+                                (duet-rpc--incoming-request-params question))
+      (jsonrpc-error
+       (setq reply (funcall refuse (or (alist-get 'jsonrpc-error-code (cddr err)) -32603)
+                            (or (alist-get 'jsonrpc-error-message (cddr err))
+                                (format "%s" (cadr err))))))
+      (error
+       (duet-rpc--report-handler-error method err)
+       (setq reply (funcall refuse -32603 (error-message-string err)))))
+    (condition-case err
+        (apply #'jsonrpc-connection-send connection :id id reply)
+      ;; What it returned is no JSON; or the gateway has gone.
+      (error
+       (duet-rpc--report-handler-error method err)
+       (ignore-errors
+         (apply #'jsonrpc-connection-send connection :id id
+                (funcall refuse -32603 (error-message-string err))))))))
+
+
+;;; Descriptions of methods
+
+;; A description is a plist in OpenRPC's form: `:name', `:summary',
+;; `:description', `:params' (a vector), `:result', `:x-source'; and `:role',
+;; which is `gateway' if it is called through the gateway.
+
+(defun duet-rpc--methods ()
+  "Return the descriptions of all methods, or nil if there are none."
+  (let ((own (duet-rpc--daemon-methods))
+        (name (lambda (each) (plist-get each :name))))
+    (append own (cl-set-difference (duet-rpc--gateway-methods) own
+                                   :test #'equal :key name))))
+
+(defun duet-rpc--gateway-methods ()
+  "Return the descriptions of what the gateway has, or nil if it is down."
+  (let ((server (duet-rpc--server 'gateway)))
+    (when (duet-rpc--running-p server)
+      (condition-case err
+          (mapcar (lambda (method) `(:role gateway ,@method))
+                  (plist-get (duet-rpc--request server "rpc.discover" nil) :methods))
+        ;; The daemon's methods are of use without them.
+        (duet-rpc-error
+         (message "duet-rpc: the tools behind the gateway are missing: %s" (cadr err))
+         nil)))))
+
+(defun duet-rpc--role-for-method (method)
+  "Return `gateway' if METHOD, which nothing describes, names a backend."
+  (let ((server (duet-rpc--server 'gateway)))
+    (when (and (duet-rpc--running-p server)
+               (string-match "\\`\\(.+?\\)\\(?:/\\|__\\)." method))
+      (let ((name (match-string 1 method)))
+        (and (cl-find name (plist-get (duet-rpc--request server "gateway/status" nil)
+                                      :backends)
+                      :test #'equal :key (lambda (each) (plist-get each :name)))
+             'gateway)))))
+
+(defun duet-rpc--daemon-methods ()
+  "Return the descriptions of the daemon's methods, or nil if it has none."
+  (or (append (plist-get (duet-rpc--request-or-nil "rpc.discover") :methods) nil)
+      (let ((summaries (append (duet-rpc--request-or-nil "listMethods") nil)))
+        (mapcar (lambda (method)
+                  (list :name (plist-get method :name)
+                        :summary (plist-get
+                                  (cl-find (plist-get method :name) summaries
+                                           :test #'equal
+                                           :key (lambda (each) (plist-get each :name)))
+                                  :description)
+                        :params (vconcat (mapcar #'duet-rpc--parse-signature
+                                                 (plist-get method :params)))
+                        :result (list :schema (list :type (plist-get method :returns)))))
+                (duet-rpc--request-or-nil "describeMethods")))))
+
+(defun duet-rpc--request-or-nil (method)
+  "Return the result of METHOD, or nil if the server refuses it."
+  (condition-case err
+      (duet-rpc-request method)
+    (duet-rpc-error
+     (unless (and (duet-rpc-error-code err) (< (duet-rpc-error-code err) -1))
+       (signal (car err) (cdr err))))))
+
+(defun duet-rpc--parse-signature (text)
+  "Make a parameter's description of TEXT, such as \"level: string\"."
+  (string-match "\\`\\([^:=]*\\)\\(?::\\([^=]*\\)\\)?\\(=\\)?" text)
+  (list :name (string-trim (match-string 1 text))
+        :required (if (match-string 3 text) :json-false t)
+        :schema (list :type (string-trim (or (match-string 2 text) "any")))))
+
+(defun duet-rpc--find-description (name)
+  "Return the description of the method NAME, or nil."
+  (cl-find name (duet-rpc--methods)
+           :test #'equal :key (lambda (each) (plist-get each :name))))
+
+(defun duet-rpc--signature (description)
+  "Return the parameters in DESCRIPTION, for a person."
+  (mapconcat (lambda (param)
+               (format (if (duet-rpc--required-p param) "%s" "[%s]")
+                       (plist-get param :name)))
+             (plist-get description :params) " "))
+
+(defun duet-rpc--description-text (description)
+  "Return the whole text of DESCRIPTION, its summary first."
+  (let ((summary (or (plist-get description :summary) ""))
+        (text (or (plist-get description :description) "")))
+    (if (string-prefix-p summary text)
+        text
+      (string-trim (concat summary "\n\n" text)))))
+
+(defun duet-rpc--required-p (param)
+  "Return non-nil if PARAM must be given."
+  (eq t (plist-get param :required)))
+
+(defun duet-rpc--alternatives (schema)
+  "Return the schemas of which SCHEMA takes any, as a list."
+  (let ((type (plist-get schema :type))
+        (any (or (plist-get schema :anyOf) (plist-get schema :oneOf))))
+    (cond
+     (any (append any nil))
+     ((vectorp type) (mapcar (lambda (each) `(:type ,each ,@schema)) type))
+     (t (list schema)))))
+
+(defun duet-rpc--type-name (schema)
+  "Name the type in SCHEMA, for a person."
+  (mapconcat
+   (lambda (schema)
+     (let ((type (plist-get schema :type))
+           (items (plist-get schema :items)))
+       (cond
+        ((plist-get schema :enum)
+         (mapconcat #'duet-rpc--format-value (plist-get schema :enum) "|"))
+        ((and (equal type "array") (plist-get items :type))
+         (format "array of %s" (duet-rpc--type-name items)))
+        ((and (equal type "string") (plist-get schema :format)))
+        ((stringp type) type)
+        (t "any"))))
+   (duet-rpc--alternatives schema) " or "))
+
+
+;;; Reading methods and parameters
+
+(defun duet-rpc--read-method (prompt methods &optional initial)
+  "Ask with PROMPT for one of METHODS; return its description.
+Its parameters are `unknown' if none of them describes it.  INITIAL is
+what stands there at first."
+  (let* ((names (mapcar (lambda (each) (plist-get each :name)) methods))
+         (width (+ 2 (apply #'max 0 (mapcar #'length names))))
+         (find (lambda (name)
+                 (cl-find name methods :test #'equal
+                          :key (lambda (each) (plist-get each :name)))))
+         (annotate
+          (lambda (name)
+            (when-let ((method (funcall find name)))
+              (let ((signature (duet-rpc--signature method)))
+                (concat (propertize " " 'display `(space :align-to ,width))
+                        (plist-get method :summary)
+                        (unless (equal signature "") (format " (%s)" signature)))))))
+         (name
+          (completing-read
+           prompt
+           (lambda (string predicate action)
+             (if (eq action 'metadata)
+                 `(metadata (category . duet-rpc-method)
+                            (annotation-function . ,annotate))
+               (complete-with-action action names string predicate)))
+           nil (and methods 'confirm) initial 'duet-rpc-method-history)))
+    (when (equal name "")
+      (user-error "No method given"))
+    (or (funcall find name)
+        (list :name name :params 'unknown :role (duet-rpc--role-for-method name)))))
+
+(defun duet-rpc--read-params (description)
+  "Ask for the parameters in DESCRIPTION; return them as a plist."
+  (let ((params (plist-get description :params))
+        (offered nil)
+        (plist nil))
+    (if (eq params 'unknown)
+        (duet-rpc--read-validated
+         (format "Parameters of %s (JSON object or array): "
+                 (plist-get description :name))
+         nil
+         (lambda (text)
+           (let ((value (duet-rpc--parse-json text)))
+             (cond
+              ((vectorp value) value)
+              ((hash-table-p value)
+               (cl-loop for name being the hash-keys of value using (hash-values each)
+                        append (list (duet-rpc--keyword name) each)))
+              (t (error "Not an object or an array"))))))
+      (mapc (lambda (param)
+              (let* ((text-p (equal (duet-rpc--type-name (plist-get param :schema)) "string"))
+                     (value (duet-rpc--read-param
+                             param (and text-p (not offered)
+                                        (not (derived-mode-p 'tabulated-list-mode))))))
+                (when text-p (setq offered t))
+                (unless (eq value 'omit)
+                  (setq plist `(,@plist ,(duet-rpc--keyword (plist-get param :name))
+                                        ,value)))))
+            params)
+      plist)))
+
+(defun duet-rpc--keyword (name)
+  "Return NAME as the keyword of a plist."
+  (intern (concat ":" name)))
+
+(defun duet-rpc--read-param (param &optional offer)
+  "Ask for the value of PARAM; return `omit' if it is left out.
+OFFER means to offer the region and the buffer for it."
+  (let* ((schema (plist-get param :schema))
+         (null-p (lambda (each) (equal (plist-get each :type) "null")))
+         (all (duet-rpc--alternatives schema))
+         (kinds (cl-remove-if null-p all))
+         (kind (and (= 1 (length kinds)) (car kinds)))
+         (type (plist-get kind :type))
+         (default (plist-get schema :default))
+         ;; What no text at all stands for.
+         (empty (cond ((not (duet-rpc--required-p param)) 'omit)
+                      ((cl-some null-p all) nil)
+                      (t 'again)))
+         (prompt (concat (plist-get param :name) " (" (duet-rpc--type-name schema)
+                         (cond ((eq empty 'again) "")
+                               ((not empty) ", empty for null")
+                               (default (format ", default %s" (duet-rpc--format-value default)))
+                               (t ", optional"))))
+         (prompt-end (concat prompt "): ")))
+    (cond
+     ((plist-get kind :enum)
+      (duet-rpc--read-choice prompt-end (plist-get kind :enum) empty))
+     ((and (equal type "boolean") (eq empty 'again))
+      (if (y-or-n-p (concat (plist-get param :name) "? ")) t :json-false))
+     ((equal type "boolean")
+      (duet-rpc--read-choice prompt-end [t :json-false] empty))
+     ((member type '("integer" "number"))
+      (duet-rpc--read-validated
+       prompt-end empty
+       (lambda (text)
+         (duet-rpc--check-number (ignore-errors (duet-rpc--parse-json text)) kind))))
+     ((equal type "string") (duet-rpc--read-text prompt empty offer))
+     ((or (not kind) (not type))
+      ;; Where a text is as good as anything, it needs no quotation marks.
+      (duet-rpc--read-validated
+       prompt-end empty
+       (lambda (text)
+         (condition-case err
+             (duet-rpc--parse-json text)
+           (error (if (cl-some (lambda (each)
+                                 (member (plist-get each :type) '("string" nil)))
+                               kinds)
+                      text
+                    (signal (car err) (cdr err))))))))
+     (t (duet-rpc--read-validated (concat prompt ", as JSON): ") empty
+                                  #'duet-rpc--parse-json)))))
+
+(defun duet-rpc--read-choice (prompt choices empty)
+  "Ask with PROMPT for one of CHOICES.
+EMPTY is the value of no text; `again' means to ask again."
+  (let* ((alist (mapcar (lambda (each) (cons (duet-rpc--format-value each) each)) choices))
+         (empty (if (and (eq empty 'again) (assoc "" alist)) "" empty))
+         (name ""))
+    (while (and (equal name "")
+                (equal "" (setq name (completing-read prompt alist nil t nil
+                                                      'duet-rpc-value-history)))
+                (eq empty 'again)))
+    (if (equal name "") empty (cdr (assoc name alist)))))
+
+(defun duet-rpc--read-validated (prompt empty parse)
+  "Ask with PROMPT until PARSE, called with the text, signals no error.
+Return what it returns.  EMPTY is the value of no text, unless it is
+`again'."
+  (let ((text nil) (value nil) (complaint ""))
+    (while complaint
+      (setq text (read-string (concat complaint prompt) text 'duet-rpc-value-history))
+      (if (and (equal text "") (not (eq empty 'again)))
+          (setq value empty
+                complaint nil)
+        (condition-case err
+            (setq value (funcall parse text)
+                  complaint nil)
+          (error (setq complaint (format "[%s] " (error-message-string err)))))))
+    value))
+
+(defun duet-rpc--parse-json (text)
+  "Return the value of TEXT, which is JSON.
+Objects are hash tables, because {} as a plist would be sent as null."
+  (condition-case nil
+      (json-parse-string text :null-object nil :false-object :json-false)
+    (error (error "Not JSON"))))
+
+(defun duet-rpc--check-number (value schema)
+  "Return VALUE if it is a number within SCHEMA; else signal an error."
+  (let ((least (plist-get schema :minimum))
+        (most (plist-get schema :maximum)))
+    (cond
+     ((not (numberp value)) (error "Not a number"))
+     ((and (equal (plist-get schema :type) "integer") (not (integerp value)))
+      (error "Not an integer"))
+     ((and least (< value least)) (error "Less than %s" least))
+     ((and most (> value most)) (error "More than %s" most))
+     (t value))))
+
+(defun duet-rpc--read-text (prompt empty offer)
+  "Ask with PROMPT for a text.
+EMPTY is the value of no text, unless it is `again'.  OFFER means to
+offer the region and the buffer for it."
+  (let* ((buffer (current-buffer))
+         (region (and offer (use-region-p)
+                      (buffer-substring-no-properties (region-beginning) (region-end))))
+         (map (make-sparse-keymap))
+         (whole nil))
+    (set-keymap-parent map minibuffer-local-map)
+    (when offer
+      (define-key map (kbd "C-c C-b")
+                  (lambda ()
+                    (interactive)
+                    (setq whole (with-current-buffer buffer
+                                  (buffer-substring-no-properties
+                                   (point-min) (point-max))))
+                    (exit-minibuffer))))
+    (let ((text (read-from-minibuffer
+                 (concat prompt
+                         (and region "; RET takes the region")
+                         (and offer "; C-c C-b takes the buffer")
+                         "): ")
+                 nil map nil 'duet-rpc-value-history)))
+      (cond (whole)
+            ((not (equal text "")) text)
+            (region)
+            ((eq empty 'again) "")
+            (t empty)))))
+
+
+;;; Calling interactively
 
 (defvar duet-rpc-method-history nil
   "The methods called by hand.")
@@ -569,316 +1863,7 @@ PLAIN means that it is a text to be shown as it is."
       (display-buffer (current-buffer)))))
 
 
-;;; What the server says of its methods
-
-;; A description is a plist in OpenRPC's form: `:name', `:summary',
-;; `:description', `:params' (a vector), `:result', `:x-source'; and `:role',
-;; which is `gateway' if it is called through the gateway.
-
-(defun duet-rpc--methods ()
-  "Return the descriptions of all methods, or nil if there are none."
-  (let ((own (duet-rpc--daemon-methods))
-        (name (lambda (each) (plist-get each :name))))
-    (append own (cl-set-difference (duet-rpc--gateway-methods) own
-                                   :test #'equal :key name))))
-
-(defun duet-rpc--gateway-methods ()
-  "Return the descriptions of what the gateway has, or nil if it is down."
-  (let ((server (duet-rpc--server 'gateway)))
-    (when (duet-rpc--running-p server)
-      (condition-case err
-          (mapcar (lambda (method) `(:role gateway ,@method))
-                  (plist-get (duet-rpc--request server "rpc.discover" nil) :methods))
-        ;; The daemon's methods are of use without them.
-        (duet-rpc-error
-         (message "duet-rpc: the tools behind the gateway are missing: %s" (cadr err))
-         nil)))))
-
-(defun duet-rpc--role-for-method (method)
-  "Return `gateway' if METHOD, which nothing describes, names a backend."
-  (let ((server (duet-rpc--server 'gateway)))
-    (when (and (duet-rpc--running-p server)
-               (string-match "\\`\\(.+?\\)\\(?:/\\|__\\)." method))
-      (let ((name (match-string 1 method)))
-        (and (cl-find name (plist-get (duet-rpc--request server "gateway/status" nil)
-                                      :backends)
-                      :test #'equal :key (lambda (each) (plist-get each :name)))
-             'gateway)))))
-
-(defun duet-rpc--daemon-methods ()
-  "Return the descriptions of the daemon's methods, or nil if it has none."
-  (or (append (plist-get (duet-rpc--request-or-nil "rpc.discover") :methods) nil)
-      (let ((summaries (append (duet-rpc--request-or-nil "listMethods") nil)))
-        (mapcar (lambda (method)
-                  (list :name (plist-get method :name)
-                        :summary (plist-get
-                                  (cl-find (plist-get method :name) summaries
-                                           :test #'equal
-                                           :key (lambda (each) (plist-get each :name)))
-                                  :description)
-                        :params (vconcat (mapcar #'duet-rpc--parse-signature
-                                                 (plist-get method :params)))
-                        :result (list :schema (list :type (plist-get method :returns)))))
-                (duet-rpc--request-or-nil "describeMethods")))))
-
-(defun duet-rpc--request-or-nil (method)
-  "Return the result of METHOD, or nil if the server refuses it."
-  (condition-case err
-      (duet-rpc-request method)
-    (duet-rpc-error
-     (unless (and (duet-rpc-error-code err) (< (duet-rpc-error-code err) -1))
-       (signal (car err) (cdr err))))))
-
-(defun duet-rpc--parse-signature (text)
-  "Make a parameter's description of TEXT, such as \"level: string\"."
-  (string-match "\\`\\([^:=]*\\)\\(?::\\([^=]*\\)\\)?\\(=\\)?" text)
-  (list :name (string-trim (match-string 1 text))
-        :required (if (match-string 3 text) :json-false t)
-        :schema (list :type (string-trim (or (match-string 2 text) "any")))))
-
-(defun duet-rpc--find-description (name)
-  "Return the description of the method NAME, or nil."
-  (cl-find name (duet-rpc--methods)
-           :test #'equal :key (lambda (each) (plist-get each :name))))
-
-(defun duet-rpc--signature (description)
-  "Return the parameters in DESCRIPTION, for a person."
-  (mapconcat (lambda (param)
-               (format (if (duet-rpc--required-p param) "%s" "[%s]")
-                       (plist-get param :name)))
-             (plist-get description :params) " "))
-
-(defun duet-rpc--description-text (description)
-  "Return the whole text of DESCRIPTION, its summary first."
-  (let ((summary (or (plist-get description :summary) ""))
-        (text (or (plist-get description :description) "")))
-    (if (string-prefix-p summary text)
-        text
-      (string-trim (concat summary "\n\n" text)))))
-
-(defun duet-rpc--required-p (param)
-  "Return non-nil if PARAM must be given."
-  (eq t (plist-get param :required)))
-
-(defun duet-rpc--alternatives (schema)
-  "Return the schemas of which SCHEMA takes any, as a list."
-  (let ((type (plist-get schema :type))
-        (any (or (plist-get schema :anyOf) (plist-get schema :oneOf))))
-    (cond
-     (any (append any nil))
-     ((vectorp type) (mapcar (lambda (each) `(:type ,each ,@schema)) type))
-     (t (list schema)))))
-
-(defun duet-rpc--type-name (schema)
-  "Name the type in SCHEMA, for a person."
-  (mapconcat
-   (lambda (schema)
-     (let ((type (plist-get schema :type))
-           (items (plist-get schema :items)))
-       (cond
-        ((plist-get schema :enum)
-         (mapconcat #'duet-rpc--format-value (plist-get schema :enum) "|"))
-        ((and (equal type "array") (plist-get items :type))
-         (format "array of %s" (duet-rpc--type-name items)))
-        ((and (equal type "string") (plist-get schema :format)))
-        ((stringp type) type)
-        (t "any"))))
-   (duet-rpc--alternatives schema) " or "))
-
-
-;;; Asking a person
-
-(defun duet-rpc--read-method (prompt methods &optional initial)
-  "Ask with PROMPT for one of METHODS; return its description.
-Its parameters are `unknown' if none of them describes it.  INITIAL is
-what stands there at first."
-  (let* ((names (mapcar (lambda (each) (plist-get each :name)) methods))
-         (width (+ 2 (apply #'max 0 (mapcar #'length names))))
-         (find (lambda (name)
-                 (cl-find name methods :test #'equal
-                          :key (lambda (each) (plist-get each :name)))))
-         (annotate
-          (lambda (name)
-            (when-let ((method (funcall find name)))
-              (let ((signature (duet-rpc--signature method)))
-                (concat (propertize " " 'display `(space :align-to ,width))
-                        (plist-get method :summary)
-                        (unless (equal signature "") (format " (%s)" signature)))))))
-         (name
-          (completing-read
-           prompt
-           (lambda (string predicate action)
-             (if (eq action 'metadata)
-                 `(metadata (category . duet-rpc-method)
-                            (annotation-function . ,annotate))
-               (complete-with-action action names string predicate)))
-           nil (and methods 'confirm) initial 'duet-rpc-method-history)))
-    (when (equal name "")
-      (user-error "No method given"))
-    (or (funcall find name)
-        (list :name name :params 'unknown :role (duet-rpc--role-for-method name)))))
-
-(defun duet-rpc--read-params (description)
-  "Ask for the parameters in DESCRIPTION; return them as a plist."
-  (let ((params (plist-get description :params))
-        (offered nil)
-        (plist nil))
-    (if (eq params 'unknown)
-        (duet-rpc--read-validated
-         (format "Parameters of %s (JSON object or array): "
-                 (plist-get description :name))
-         nil
-         (lambda (text)
-           (let ((value (duet-rpc--parse-json text)))
-             (cond
-              ((vectorp value) value)
-              ((hash-table-p value)
-               (cl-loop for name being the hash-keys of value using (hash-values each)
-                        append (list (duet-rpc--keyword name) each)))
-              (t (error "Not an object or an array"))))))
-      (mapc (lambda (param)
-              (let* ((text-p (equal (duet-rpc--type-name (plist-get param :schema)) "string"))
-                     (value (duet-rpc--read-param
-                             param (and text-p (not offered)
-                                        (not (derived-mode-p 'tabulated-list-mode))))))
-                (when text-p (setq offered t))
-                (unless (eq value 'omit)
-                  (setq plist `(,@plist ,(duet-rpc--keyword (plist-get param :name))
-                                        ,value)))))
-            params)
-      plist)))
-
-(defun duet-rpc--keyword (name)
-  "Return NAME as the keyword of a plist."
-  (intern (concat ":" name)))
-
-(defun duet-rpc--read-param (param &optional offer)
-  "Ask for the value of PARAM; return `omit' if it is left out.
-OFFER means to offer the region and the buffer for it."
-  (let* ((schema (plist-get param :schema))
-         (null-p (lambda (each) (equal (plist-get each :type) "null")))
-         (all (duet-rpc--alternatives schema))
-         (kinds (cl-remove-if null-p all))
-         (kind (and (= 1 (length kinds)) (car kinds)))
-         (type (plist-get kind :type))
-         (default (plist-get schema :default))
-         ;; What no text at all stands for.
-         (empty (cond ((not (duet-rpc--required-p param)) 'omit)
-                      ((cl-some null-p all) nil)
-                      (t 'again)))
-         (prompt (concat (plist-get param :name) " (" (duet-rpc--type-name schema)
-                         (cond ((eq empty 'again) "")
-                               ((not empty) ", empty for null")
-                               (default (format ", default %s" (duet-rpc--format-value default)))
-                               (t ", optional"))))
-         (prompt-end (concat prompt "): ")))
-    (cond
-     ((plist-get kind :enum)
-      (duet-rpc--read-choice prompt-end (plist-get kind :enum) empty))
-     ((and (equal type "boolean") (eq empty 'again))
-      (if (y-or-n-p (concat (plist-get param :name) "? ")) t :json-false))
-     ((equal type "boolean")
-      (duet-rpc--read-choice prompt-end [t :json-false] empty))
-     ((member type '("integer" "number"))
-      (duet-rpc--read-validated
-       prompt-end empty
-       (lambda (text)
-         (duet-rpc--check-number (ignore-errors (duet-rpc--parse-json text)) kind))))
-     ((equal type "string") (duet-rpc--read-text prompt empty offer))
-     ((or (not kind) (not type))
-      ;; Where a text is as good as anything, it needs no quotation marks.
-      (duet-rpc--read-validated
-       prompt-end empty
-       (lambda (text)
-         (condition-case err
-             (duet-rpc--parse-json text)
-           (error (if (cl-some (lambda (each)
-                                 (member (plist-get each :type) '("string" nil)))
-                               kinds)
-                      text
-                    (signal (car err) (cdr err))))))))
-     (t (duet-rpc--read-validated (concat prompt ", as JSON): ") empty
-                                  #'duet-rpc--parse-json)))))
-
-(defun duet-rpc--read-choice (prompt choices empty)
-  "Ask with PROMPT for one of CHOICES.
-EMPTY is the value of no text; `again' means to ask again."
-  (let* ((alist (mapcar (lambda (each) (cons (duet-rpc--format-value each) each)) choices))
-         (empty (if (and (eq empty 'again) (assoc "" alist)) "" empty))
-         (name ""))
-    (while (and (equal name "")
-                (equal "" (setq name (completing-read prompt alist nil t nil
-                                                      'duet-rpc-value-history)))
-                (eq empty 'again)))
-    (if (equal name "") empty (cdr (assoc name alist)))))
-
-(defun duet-rpc--read-validated (prompt empty parse)
-  "Ask with PROMPT until PARSE, called with the text, signals no error.
-Return what it returns.  EMPTY is the value of no text, unless it is
-`again'."
-  (let ((text nil) (value nil) (complaint ""))
-    (while complaint
-      (setq text (read-string (concat complaint prompt) text 'duet-rpc-value-history))
-      (if (and (equal text "") (not (eq empty 'again)))
-          (setq value empty
-                complaint nil)
-        (condition-case err
-            (setq value (funcall parse text)
-                  complaint nil)
-          (error (setq complaint (format "[%s] " (error-message-string err)))))))
-    value))
-
-(defun duet-rpc--parse-json (text)
-  "Return the value of TEXT, which is JSON.
-Objects are hash tables, because {} as a plist would be sent as null."
-  (condition-case nil
-      (json-parse-string text :null-object nil :false-object :json-false)
-    (error (error "Not JSON"))))
-
-(defun duet-rpc--check-number (value schema)
-  "Return VALUE if it is a number within SCHEMA; else signal an error."
-  (let ((least (plist-get schema :minimum))
-        (most (plist-get schema :maximum)))
-    (cond
-     ((not (numberp value)) (error "Not a number"))
-     ((and (equal (plist-get schema :type) "integer") (not (integerp value)))
-      (error "Not an integer"))
-     ((and least (< value least)) (error "Less than %s" least))
-     ((and most (> value most)) (error "More than %s" most))
-     (t value))))
-
-(defun duet-rpc--read-text (prompt empty offer)
-  "Ask with PROMPT for a text.
-EMPTY is the value of no text, unless it is `again'.  OFFER means to
-offer the region and the buffer for it."
-  (let* ((buffer (current-buffer))
-         (region (and offer (use-region-p)
-                      (buffer-substring-no-properties (region-beginning) (region-end))))
-         (map (make-sparse-keymap))
-         (whole nil))
-    (set-keymap-parent map minibuffer-local-map)
-    (when offer
-      (define-key map (kbd "C-c C-b")
-                  (lambda ()
-                    (interactive)
-                    (setq whole (with-current-buffer buffer
-                                  (buffer-substring-no-properties
-                                   (point-min) (point-max))))
-                    (exit-minibuffer))))
-    (let ((text (read-from-minibuffer
-                 (concat prompt
-                         (and region "; RET takes the region")
-                         (and offer "; C-c C-b takes the buffer")
-                         "): ")
-                 nil map nil 'duet-rpc-value-history)))
-      (cond (whole)
-            ((not (equal text "")) text)
-            (region)
-            ((eq empty 'again) "")
-            (t empty)))))
-
-
-;;; Making commands and functions of methods
+;;; Commands and functions for methods
 
 ;;;###autoload
 (defmacro duet-rpc-define-command (name method &rest args)
@@ -1089,7 +2074,7 @@ ARGUMENT returns the name of a parameter's argument."
       (prin1-to-string (string-trim (buffer-string))))))
 
 
-;;; Seeing
+;;; Lists, help and the log
 
 (defvar duet-rpc-methods-mode-map
   (let ((map (make-sparse-keymap)))
@@ -1233,7 +2218,7 @@ With a prefix argument, or if ROLE is `gateway', have the gateway do it."
                level (duet-rpc--command-hint server 'duet-rpc-show-log)))))
 
 
-;;; Backends
+;;; The list of backends
 
 (defvar duet-rpc-backends-mode-map
   (let ((map (make-sparse-keymap)))
@@ -1739,991 +2724,6 @@ One thing after the other, so that nothing is measured but itself."
   (duet-rpc--doctor-fill "Ping" "none")
   (duet-rpc--doctor-fill "Methods" "unknown")
   (duet-rpc--doctor-report-stderr server))
-
-
-;;; Calls, from the sending to the end
-
-(defvar duet-rpc--last-token 0
-  "The token of the last call; it tells calls apart, whatever their server.")
-
-(defvar duet-rpc--sent-id nil
-  "The id of the request being sent.")
-
-(defvar duet-rpc--queue nil
-  "Functions to call, the oldest first.")
-
-(defclass duet-rpc--connection (jsonrpc-process-connection) ()
-  :documentation "A jsonrpc.el connection that tells the ids it gives.")
-
-(cl-defstruct (duet-rpc--incoming-request (:constructor duet-rpc--make-incoming-request)
-                                          (:copier nil))
-  "A request of a backend, and the function that is to answer it."
-  server method params function)
-
-(cl-defmethod jsonrpc-connection-send ((connection duet-rpc--connection)
-                                       &rest args)
-  "Send ARGS over CONNECTION; note the id, and leave out nil params.
-Without this, jsonrpc.el would send them as null.  If ARGS are a reply
-with a question for its result, answer that later instead."
-  (let ((id (plist-get args :id))
-        (result (plist-get args :result)))
-    (if (duet-rpc--incoming-request-p result)
-        (duet-rpc--run-soon (lambda () (duet-rpc--reply connection id result)))
-      ;; A notification that a timer sends amid a request has no id, and
-      ;; the id of a reply is the other side's.
-      (when (and id (not (plist-member args :result)) (not (plist-member args :error)))
-        (setq duet-rpc--sent-id id))
-      (apply #'cl-call-next-method connection
-             (if (plist-get args :params)
-                 args
-               (cl-loop for (key value) on args by #'cddr
-                        unless (eq key :params) append (list key value)))))))
-
-(defun duet-rpc--method-symbol (method)
-  "Return METHOD as the symbol that jsonrpc.el wants."
-  (if (stringp method) (intern method) method))
-
-(defun duet-rpc--notify (server method params)
-  "Tell SERVER METHOD with PARAMS, as `duet-rpc-notify' does."
-  (duet-rpc--with-send-errors server method
-    (jsonrpc-notify (duet-rpc--server-connection server)
-                    (duet-rpc--method-symbol method) params)))
-
-(defun duet-rpc--send-request (server method params &rest slots)
-  "Send a request for METHOD with PARAMS to SERVER; return the call.
-SLOTS are more slots of the call."
-  (let* ((token (cl-incf duet-rpc--last-token))
-         (call (apply #'duet-rpc--make-call
-                      :server server :method method :token token slots))
-         (calls (duet-rpc--server-pending server))
-         (duet-rpc--sent-id nil))
-    (unless (duet-rpc--call-timeout call)
-      (duet-rpc--check-options)
-      (setf (duet-rpc--call-timeout call) duet-rpc-timeout))
-    (when (and (duet-rpc--call-progress-fn call) (listp params))
-      (setq params `(,@params :_meta (:progressToken ,token))))
-    (puthash token call calls)
-    (unwind-protect
-        (duet-rpc--with-send-errors server method
-          ;; No timeout here: progress puts it off, which jsonrpc.el
-          ;; knows nothing of.
-          (jsonrpc-async-request
-           (duet-rpc--server-connection server) (duet-rpc--method-symbol method) params
-           :success-fn (lambda (result) (duet-rpc--finish-call call (list 'result result)))
-           :error-fn (lambda (err) (duet-rpc--finish-call call (list 'error err)))
-           :timeout-fn #'ignore :timeout nil)
-          (setf (duet-rpc--call-id call) duet-rpc--sent-id))
-      (unless (duet-rpc--call-id call)
-        (duet-rpc--abort-send call duet-rpc--sent-id)))
-    (duet-rpc--pending-changed call)
-    call))
-
-(defun duet-rpc--async-request (server method params &rest slots)
-  "Call METHOD of SERVER with PARAMS, as `duet-rpc-async-request' does.
-SLOTS are more slots of the call, `:success-fn' among them."
-  (let ((call (apply #'duet-rpc--send-request server method params
-                     :buffer (current-buffer) slots)))
-    (duet-rpc--schedule-deadline-check server (duet-rpc--set-deadline call))
-    call))
-
-(defun duet-rpc--abort-send (call id)
-  "End CALL, the sending of which was interrupted; ID is its id, if any.
-Emacs keeps what it has not yet written and sends it before anything
-else, so the server still gets the whole request."
-  (duet-rpc--finish-call call '(cancelled))
-  (when id
-    (setf (duet-rpc--call-id call) id)
-    ;; The pipe may be full, and nobody reads.
-    (with-timeout (0.5)
-      (duet-rpc--send-cancel call))))
-
-(defun duet-rpc--signal-send-error (server method err)
-  "Signal that METHOD was not sent to SERVER because of ERR."
-  (unless (duet-rpc--running-p server)
-    (setq err (list 'error (or (duet-rpc--server-reason server) "the server has ended"))))
-  (signal 'duet-rpc-error
-          (list (format "%s: cannot be sent: %s" method (error-message-string err)))))
-
-(cl-defun duet-rpc--request (server method params &key timeout progress-fn)
-  "Call METHOD of SERVER with PARAMS, as `duet-rpc-request' does.
-TIMEOUT and PROGRESS-FN are as in `duet-rpc-async-request'."
-  (let ((call (duet-rpc--send-request server method params
-                                      :buffer (current-buffer) :timeout timeout
-                                      :progress-fn progress-fn)))
-    (duet-rpc--wait-for-reply call)
-    (pcase (duet-rpc--call-outcome call)
-      (`(result ,result) result)
-      (`(error ,err)
-       (signal 'duet-rpc-error
-               `(,(duet-rpc--format-error method err) ,(plist-get err :code)
-                 ,@(when-let ((data (plist-get err :data))) (list data)))))
-      (`(timeout ,text) (signal 'duet-rpc-timeout (list text))))))
-
-(defun duet-rpc--wait-for-reply (call)
-  "Wait until CALL has ended; cancel it if that is interrupted."
-  (let ((process (duet-rpc--server-process (duet-rpc--call-server call))))
-    (duet-rpc--set-deadline call)
-    (unwind-protect
-        ;; Timers and filters inhibit quitting; a server that hangs must
-        ;; not hang Emacs there either.
-        (let ((inhibit-quit nil))
-          (while (progn
-                   ;; Short, because the answer may be read inside a timer
-                   ;; that runs in here.
-                   (accept-process-output (and (process-live-p process) process) 0.1)
-                   (not (duet-rpc--call-outcome call)))
-            (when (> (float-time) (duet-rpc--call-deadline call))
-              (duet-rpc--time-out-call call))))
-      ;; Not interrupted by the next C-g of an impatient person.
-      (let ((inhibit-quit t))
-        (duet-rpc-cancel call)))))
-
-(defun duet-rpc--finish-call (call outcome)
-  "End CALL with OUTCOME and return t; return nil if it has ended already."
-  (unless (duet-rpc--call-outcome call)
-    (setf (duet-rpc--call-outcome call) outcome)
-    (remhash (duet-rpc--call-token call)
-             (duet-rpc--server-pending (duet-rpc--call-server call)))
-    (when (and (eq (car outcome) 'result)
-               (equal (format "%s" (duet-rpc--call-method call)) "shutdown")
-               (duet-rpc--duet-rpc-server-p (duet-rpc--call-server call)))
-      (duet-rpc--set-state (duet-rpc--call-server call) 'stopping))
-    (when (duet-rpc--call-success-fn call) ; else somebody waits for it
-      (pcase outcome
-        (`(result ,result)
-         (duet-rpc--run-callback call (duet-rpc--call-success-fn call) result))
-        (`(error ,err)
-         (duet-rpc--run-callback
-          call (or (duet-rpc--call-error-fn call)
-                   (lambda (err)
-                     (message "duet-rpc: %s"
-                              (duet-rpc--format-error
-                               (duet-rpc--call-method call) err))))
-          err))
-        (`(timeout ,text)
-         (duet-rpc--run-callback
-          call (or (duet-rpc--call-timeout-fn call)
-                   (lambda () (message "duet-rpc: %s" text)))))))
-    (duet-rpc--pending-changed call)
-    t))
-
-(defun duet-rpc--pending-changed (call)
-  "Have all see that CALL has begun or ended."
-  (let ((server (duet-rpc--call-server call)))
-    (duet-rpc--update-mode-line)
-    ;; The list of backends shows what is pending, but not its own question.
-    (when (and (duet-rpc--server-role server)
-               (not (equal (duet-rpc--call-method call) "gateway/status")))
-      (duet-rpc--refresh-backends-soon server))))
-
-(defun duet-rpc--run-callback (call function &rest args)
-  "Have FUNCTION called with ARGS in the buffer of CALL, soon.
-Not now, because this may be a process filter, in which FUNCTION could
-not wait for another answer.  The buffer t means now, and any buffer."
-  (let ((buffer (duet-rpc--call-buffer call)))
-    (if (eq buffer t)
-        (apply function args)
-      (duet-rpc--run-soon
-       (lambda ()
-         (when (buffer-live-p buffer)
-           (with-current-buffer buffer
-             (condition-case-unless-debug err
-                 (with-local-quit (apply function args))
-               (error
-                (message "duet-rpc: the function called after %s failed: %s"
-                         (duet-rpc--call-method call)
-                         (error-message-string err)))))))))))
-
-(defun duet-rpc--run-soon (function)
-  "Call FUNCTION from the top level, after all that were queued before."
-  (setq duet-rpc--queue (nconc duet-rpc--queue (list function)))
-  (run-at-time 0 nil (lambda () (funcall (or (pop duet-rpc--queue) #'ignore)))))
-
-(defun duet-rpc--send-cancel (call)
-  "Tell the server that nobody waits for CALL any more."
-  (let ((server (duet-rpc--call-server call)))
-    (when (duet-rpc--running-p server)
-      (ignore-errors
-        (jsonrpc-notify (duet-rpc--server-connection server)
-                        '$/cancelRequest (list :id (duet-rpc--call-id call)))))))
-
-(defun duet-rpc--set-deadline (call)
-  "Let CALL time out later, counted from now; return when."
-  (setf (duet-rpc--call-deadline call)
-        (+ (float-time) (duet-rpc--call-timeout call))))
-
-(defun duet-rpc--schedule-deadline-check (server time)
-  "Look at TIME, or before, for what is overdue at SERVER.
-One timer for them all: thousands would slow Emacs down."
-  (let ((alarm (duet-rpc--server-deadline-timer server)))
-    (when (or (not alarm) (< time (car alarm)))
-      (when alarm (cancel-timer (cdr alarm)))
-      (setf (duet-rpc--server-deadline-timer server)
-            (cons time (run-with-timer (max 0 (- time (float-time))) nil
-                                       #'duet-rpc--check-deadlines server))))))
-
-(defun duet-rpc--check-deadlines (server &optional again)
-  "End what is overdue at SERVER.
-If Emacs was busy, the answer may be in the pipe: if there is something
-to read, take that and look AGAIN, but once only."
-  (setf (duet-rpc--server-deadline-timer server) nil)
-  (if (and (not again)
-           (duet-rpc--running-p server)
-           (accept-process-output (duet-rpc--server-process server) 0 nil 0))
-      (setf (duet-rpc--server-deadline-timer server)
-            (cons (+ (float-time) 0.2)
-                  (run-with-timer 0.2 nil #'duet-rpc--check-deadlines server t)))
-    (let ((next nil))
-      (dolist (call (hash-table-values (duet-rpc--server-pending server)))
-        (when-let ((deadline (duet-rpc--call-deadline call)))
-          (if (<= deadline (float-time))
-              (duet-rpc--time-out-call call)
-            (setq next (min deadline (or next deadline))))))
-      (when next (duet-rpc--schedule-deadline-check server next)))))
-
-(defun duet-rpc--time-out-call (call)
-  "End CALL because its time is up."
-  (let* ((server (duet-rpc--call-server call))
-         (text (format "%s: no answer within %s s"
-                       (duet-rpc--call-method call) (duet-rpc--call-timeout call)))
-         (stuck (duet-rpc--resynchronize server))
-         (complaint (duet-rpc--call-null-id-error call)))
-    (when (duet-rpc--finish-call
-           call
-           (list 'timeout
-                 (concat text
-                         (and stuck (concat "; " stuck))
-                         (and complaint
-                              (format "; meanwhile the server complained: %s"
-                                      complaint)))))
-      (duet-rpc--send-cancel call))))
-
-(defun duet-rpc--format-error (method err)
-  "Describe ERR, the error object that METHOD was answered with."
-  (let* ((message (format "%s" (plist-get err :message)))
-         (data (plist-get err :data))
-         (expected (and (proper-list-p data) (plist-get data :expected))))
-    (concat (format "%s: %s" method message)
-            ;; A duet-rpc says it in its message already.
-            (and (stringp expected) (not (string-search expected message))
-                 (format "; %s: expected %s, received %s" (plist-get data :param)
-                         expected (plist-get data :received))))))
-
-(defun duet-rpc--dispatch-notification (server method params)
-  "Take the notification METHOD with PARAMS from SERVER."
-  (if (eq method '$/progress)
-      (when-let ((call (gethash (plist-get params :token)
-                                (duet-rpc--server-pending server))))
-        (duet-rpc--set-deadline call)
-        (when (duet-rpc--call-progress-fn call)
-          (duet-rpc--run-callback call
-                                  (lambda (value)
-                                    ;; Who waited has the answer by now.
-                                    (unless (and (duet-rpc--call-outcome call)
-                                                 (not (duet-rpc--call-success-fn call)))
-                                      (funcall (duet-rpc--call-progress-fn call) value)))
-                                  (plist-get params :value))))
-    (when (eq method 'gateway/stateChanged)
-      (duet-rpc--refresh-backends-soon server))
-    (when-let ((function (duet-rpc--handler-for server method)))
-      (duet-rpc--run-soon
-       (lambda ()
-         (condition-case-unless-debug err
-             (duet-rpc--call-handler server function params)
-           (error (duet-rpc--report-handler-error method err))))))))
-
-(defun duet-rpc--handler-for (server method)
-  "Return the function that handles METHOD from SERVER, or nil."
-  (and (duet-rpc--server-role server)
-       (gethash (symbol-name method) duet-rpc--handlers)))
-
-(defun duet-rpc--call-handler (server function params)
-  "Call FUNCTION with PARAMS, which came from SERVER."
-  (with-temp-buffer
-    (setq default-directory (concat (duet-rpc--server-host server) "/"))
-    (with-local-quit (funcall function params))))
-
-(defun duet-rpc--report-handler-error (method err)
-  "Tell a person of ERR in the function that handles METHOD."
-  (message "duet-rpc: the function that handles %s failed: %s"
-           method (error-message-string err)))
-
-(defun duet-rpc--dispatch-request (server method params)
-  "Take the request METHOD with PARAMS from SERVER.
-It is answered later, because this may be a process filter, in which a
-function could ask nobody."
-  (if-let ((function (duet-rpc--handler-for server method)))
-      (duet-rpc--make-incoming-request :server server :method method :params params
-                                       :function function)
-    (jsonrpc-error :code -32601
-                   :message (format "Method not found: %s" method))))
-
-(defun duet-rpc--reply (connection id question)
-  "Answer QUESTION, which came over CONNECTION as ID, whatever happens."
-  (let* ((method (duet-rpc--incoming-request-method question))
-         (function (duet-rpc--incoming-request-function question))
-         (refuse (lambda (code text) `(:error (:code ,code :message ,text))))
-         ;; If a person quits.
-         (reply (funcall refuse -32800 "Request cancelled")))
-    (condition-case err
-        (duet-rpc--call-handler (duet-rpc--incoming-request-server question)
-                                (lambda (params)
-                                  (setq reply (list :result (funcall function params))))
-                                (duet-rpc--incoming-request-params question))
-      (jsonrpc-error
-       (setq reply (funcall refuse (or (alist-get 'jsonrpc-error-code (cddr err)) -32603)
-                            (or (alist-get 'jsonrpc-error-message (cddr err))
-                                (format "%s" (cadr err))))))
-      (error
-       (duet-rpc--report-handler-error method err)
-       (setq reply (funcall refuse -32603 (error-message-string err)))))
-    (condition-case err
-        (apply #'jsonrpc-connection-send connection :id id reply)
-      ;; What it returned is no JSON; or the gateway has gone.
-      (error
-       (duet-rpc--report-handler-error method err)
-       (ignore-errors
-         (apply #'jsonrpc-connection-send connection :id id
-                (funcall refuse -32603 (error-message-string err))))))))
-
-
-;;; The life of a daemon
-
-(defconst duet-rpc--quick-exit-seconds 10
-  "A daemon that dies within so many seconds had a short life.")
-
-(defconst duet-rpc--max-quick-exits 5
-  "After so many short lives in a row a daemon is not started again.")
-
-(defun duet-rpc--server (&optional role)
-  "Return the server in ROLE of the current buffer's host, running or not."
-  (let* ((host (substring-no-properties (or (file-remote-p default-directory) "")))
-         (key (cons host role)))
-    (or (gethash key duet-rpc--servers)
-        (puthash key
-                 (duet-rpc--make-server
-                  :host host :role role
-                  :name (concat "duet-rpc" (and role (format " %s" role))
-                                (unless (equal host "") (concat " " host))))
-                 duet-rpc--servers))))
-
-(defun duet-rpc--command-hint (server command)
-  "Return what a person types for COMMAND to act on SERVER."
-  (format (if (duet-rpc--server-role server) "C-u M-x %s" "M-x %s") command))
-
-(defun duet-rpc--ensure-server (&optional role)
-  "Return the server in ROLE of the current buffer's host, started if need be."
-  (let ((server (duet-rpc--server role)))
-    (unless (and (duet-rpc--running-p server)
-                 (not (eq (duet-rpc--server-state server) 'stopping)))
-      (if (eq (duet-rpc--server-state server) 'failed)
-          (signal 'duet-rpc-error (list (duet-rpc--server-reason server)))
-        (duet-rpc--launch server)))
-    server))
-
-(defun duet-rpc--running-p (server)
-  "Return non-nil if SERVER's daemon lives."
-  (when-let ((process (duet-rpc--server-process server)))
-    (or (process-live-p process)
-        (progn
-          ;; It has just died; this runs the sentinel now,
-          (delete-process process)
-          ;; unless it died before it had one, or its sentinel waits.
-          (duet-rpc--handle-exit server #'ignore process nil)))))
-
-(defun duet-rpc--server-version (server)
-  "Return the version that SERVER gave, or nil."
-  (plist-get (plist-get (duet-rpc--server-info server) :serverInfo) :version))
-
-(defun duet-rpc--set-state (server state)
-  "Set SERVER's state to STATE, for all to see."
-  (setf (duet-rpc--server-state server) state)
-  (when (duet-rpc--server-role server)
-    (duet-rpc--mark-backends-gone server))
-  (duet-rpc--update-mode-line))
-
-(defun duet-rpc--cancel-restart (server)
-  "Give up a restart of SERVER that is due."
-  (when (duet-rpc--server-restart-timer server)
-    (cancel-timer (duet-rpc--server-restart-timer server))
-    (setf (duet-rpc--server-restart-timer server) nil
-          (duet-rpc--server-reason server) nil)
-    (duet-rpc--set-state server 'stopped)))
-
-(defun duet-rpc--stop (server)
-  "Stop SERVER's daemon: ask it to leave; after two seconds, kill it."
-  (let* ((alive (duet-rpc--running-p server)) ; if not, a restart may be due now
-         (process (duet-rpc--server-process server))
-         (end (+ (float-time) 2)))
-    (duet-rpc--cancel-restart server)
-    (setf (duet-rpc--server-reason server) nil)
-    (if (not alive)
-        (duet-rpc--set-state server 'stopped)
-      (duet-rpc--set-state server 'stopping)
-      (unwind-protect
-          (progn
-            ;; It may not even read.
-            (with-timeout (2)
-              (ignore-errors
-                (duet-rpc--send-request server "shutdown" nil :timeout 2)
-                (process-send-eof process)))
-            (while (and (process-live-p process) (< (float-time) end))
-              (accept-process-output process 0.05)))
-        (delete-process process)))))
-
-(defun duet-rpc-unload-function ()
-  "Stop all daemons and leave the mode line, for `unload-feature'."
-  (duet-rpc-mode-line-mode -1)
-  (mapc #'duet-rpc--stop (hash-table-values duet-rpc--servers))
-  nil)
-
-(defun duet-rpc--launch (server)
-  "Start a daemon for SERVER."
-  (duet-rpc--cancel-restart server)
-  (duet-rpc--check-options)
-  (when (eq (duet-rpc--server-state server) 'stopping)
-    (duet-rpc--stop server)) ; to the end: there is one daemon at a time
-  ;; Not in the caller's buffer, which may have an environment or a path
-  ;; of its own: the daemon serves all buffers.
-  (with-temp-buffer
-    (setq default-directory (duet-rpc--directory server))
-    (duet-rpc--launch-process server)))
-
-(defun duet-rpc--directory (server)
-  "Return the directory that SERVER's daemon is to run in."
-  (let* ((host (duet-rpc--server-host server))
-         (directory (concat host (file-local-name (or duet-rpc-directory "~/")))))
-    (cond
-     ((file-directory-p directory) (file-name-as-directory (expand-file-name directory)))
-     (duet-rpc-directory
-      (signal 'duet-rpc-error
-              (list (format "There is no directory %s to run in; set \
-`duet-rpc-directory' to one, or to nil" directory))))
-     (t (concat host "/")))))
-
-(defun duet-rpc--launch-process (server)
-  "Start a daemon for SERVER in the current directory."
-  (let* ((host (duet-rpc--server-host server))
-         (name (duet-rpc--server-name server))
-         (command (duet-rpc--command server))
-         ;; A quit amid this would leave a daemon that nobody knows of; but
-         ;; another host may take its time.
-         (inhibit-quit (or inhibit-quit (equal host "")))
-         (process nil)
-         (start
-          (lambda ()
-            (let ((process-adaptive-read-buffering nil))
-              (setq process
-                    (make-process
-                     :name name :command command :connection-type 'pipe
-                     :coding 'utf-8-emacs-unix :noquery t :file-handler t
-                     ;; This name is what jsonrpc.el counts on.
-                     :stderr (get-buffer-create (format "*%s stderr*" name)))))
-            (unless (equal host "")
-              ;; TRAMP's sentinel cleans up, but takes the last words with it.
-              (process-put process 'duet-rpc-tramp-sentinel (process-sentinel process))
-              (set-process-sentinel process #'ignore)
-              (duet-rpc--await-ready process))
-            process))
-         (connection
-          (condition-case err
-              (apply #'make-instance 'duet-rpc--connection
-                     :name name :process start
-                     :notification-dispatcher
-                     (lambda (_ method params)
-                       (duet-rpc--dispatch-notification server method params))
-                     :request-dispatcher
-                     (lambda (_ method params)
-                       (duet-rpc--dispatch-request server method params))
-                     (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config)
-                         `(:events-buffer-config
-                           (:size ,duet-rpc-events-size :format full))
-                       `(:events-buffer-scrollback-size ,duet-rpc-events-size)))
-            (file-error
-             (signal 'duet-rpc-error
-                     (list (format "Cannot start %s: %s.  Set `duet-rpc-python' \
-to the Python to use, or `duet-rpc-program' to the program"
-                                   (car command) (error-message-string err))))))))
-    (setf (duet-rpc--server-connection server) connection
-          (duet-rpc--server-process server) process
-          (duet-rpc--server-start-time server) (float-time)
-          (duet-rpc--server-info server) nil
-          (duet-rpc--server-reason server) nil)
-    (duet-rpc--set-state server 'starting)
-    (duet-rpc--redirect-stderr server (jsonrpc-stderr-buffer connection))
-    (duet-rpc--log server "started process %s: %s"
-                   (process-id process) (string-join command " "))
-    (add-function :around (process-filter process)
-                  (lambda (next process string)
-                    (duet-rpc--filter server next process string)))
-    (add-function :around (process-sentinel process)
-                  (lambda (next process event)
-                    (duet-rpc--sentinel server next process event)))
-    (duet-rpc--send-request server "initialize" nil :buffer t
-                            :success-fn (lambda (info) (duet-rpc--handle-initialize server info))
-                            :error-fn (lambda (_)
-                                        ;; Dying is no answer.
-                                        (when (duet-rpc--server-process server)
-                                          (duet-rpc--handle-initialize server nil))))))
-
-(defun duet-rpc--handle-initialize (server info)
-  "Take INFO, what SERVER answered to `initialize', or nil.
-Any JSON-RPC server will do, but a duet-rpc must fit this library."
-  (when (eq (duet-rpc--server-state server) 'starting)
-    (setf (duet-rpc--server-info server) (and (listp info) info))
-    (duet-rpc--set-state server 'ready)
-    (when (duet-rpc--duet-rpc-server-p server)
-      (let ((protocol (plist-get info :protocolVersion))
-            (version (duet-rpc--server-version server))
-            (remedy "Take duet-rpc.pyz and duet-rpc.el from one release; \
-M-x duet-rpc-doctor shows where each of them lies"))
-        (if (not (equal protocol "2.0"))
-            (duet-rpc--fail-server
-             server (format "%s speaks protocol %s, duet-rpc.el %s \
-speaks 2.0.  %s" (duet-rpc--server-name server) protocol duet-rpc--version remedy))
-          (unless (equal (duet-rpc--major-minor version)
-                         (duet-rpc--major-minor duet-rpc--version))
-            (duet-rpc--run-soon
-             (lambda ()
-               (display-warning
-                'duet-rpc (format "%s is version %s, duet-rpc.el is %s.  %s"
-                                  (duet-rpc--server-name server) version
-                                  duet-rpc--version remedy))))))))))
-
-(defun duet-rpc--duet-rpc-server-p (server)
-  "Return non-nil if SERVER is known to be a duet-rpc."
-  (equal (plist-get (plist-get (duet-rpc--server-info server) :serverInfo) :name)
-         "duet-rpc"))
-
-(defun duet-rpc--major-minor (version)
-  "Return the part of VERSION that must be equal on both sides."
-  (and (stringp version)
-       (string-match "\\`[0-9]+\\.[0-9]+" version)
-       (match-string 0 version)))
-
-(defun duet-rpc--fail-server (server why)
-  "End SERVER's daemon for good, because of WHY."
-  (let ((process (duet-rpc--server-process server)))
-    (setf (duet-rpc--server-reason server) why)
-    (duet-rpc--set-state server 'failed)
-    (duet-rpc--fail-pending server why)
-    (duet-rpc--run-soon (lambda () (delete-process process)))))
-
-(defun duet-rpc--fail-pending (server why)
-  "End everything pending at SERVER with the error text WHY."
-  (dolist (call (hash-table-values (duet-rpc--server-pending server)))
-    (duet-rpc--finish-call call `(error (:code -1 :message ,why)))))
-
-(defun duet-rpc--sentinel (server next process event)
-  "Take note if SERVER's PROCESS has died; hand EVENT on to NEXT."
-  (when (and (not (process-live-p process))
-             (eq process (duet-rpc--server-process server)))
-    (let ((stderr (get-buffer-process
-                   (jsonrpc-stderr-buffer (duet-rpc--server-connection server))))
-          (pause (if (equal (duet-rpc--server-host server) "") 0.3 1))
-          (end (+ (float-time) 1)))
-      ;; Its last words may still be on the way; but a child of its own
-      ;; may go on writing for ever.
-      (while (and stderr
-                  (accept-process-output stderr pause nil t)
-                  (< (float-time) end)))
-      (duet-rpc--handle-exit server next process event))))
-
-(defun duet-rpc--handle-exit (server next process event)
-  "End the life of SERVER's dead PROCESS, unless that is done; return nil.
-A timer may call while the sentinel waits, and must find it done before
-the next life begins.  NEXT and EVENT are as in `duet-rpc--sentinel'."
-  (when (eq process (duet-rpc--server-process server))
-    (let ((buffers (list (process-buffer process)
-                         (jsonrpc-stderr-buffer (duet-rpc--server-connection server)))))
-      (setf (duet-rpc--server-process server) nil)
-      (duet-rpc--process-exited server process)
-      ;; Even a message that is not shown wipes the one that is.
-      (let ((shown (current-message)) (message-log-max nil))
-        (let ((inhibit-message t))
-          (funcall next process event))
-        (when shown (message "%s" shown)))
-      (when-let ((clean-up (process-get process 'duet-rpc-tramp-sentinel)))
-        (funcall clean-up process event))
-      (dolist (buffer buffers)
-        (when (buffer-live-p buffer) (kill-buffer buffer)))
-      nil)))
-
-(defun duet-rpc--process-exited (server process)
-  "End everything pending at SERVER's dead PROCESS; see how to go on."
-  (let* ((name (duet-rpc--server-name server))
-         (code (process-exit-status process))
-         (signal (eq (process-status process) 'signal))
-         (tail (duet-rpc--stderr-tail server 5))
-         (how (cond (signal (format "was killed by signal %d" code))
-                    ((string-match-p "Python is too old" tail)
-                     "found too old a Python (see `duet-rpc-python')")
-                    ((= code 256) "closed its input") ; so Emacs notes it
-                    ((= code 127) "was not found; is `duet-rpc-python' right")
-                    (t (format "exited with code %d" code))))
-         (words (if (equal tail "")
-                    ""
-                  (format ".  Its last words (%s has more):\n%s"
-                          (duet-rpc--command-hint server 'duet-rpc-show-log) tail))))
-    (duet-rpc--log server "%s" how)
-    (cond
-     ((eq (duet-rpc--server-state server) 'failed)
-      (duet-rpc--fail-pending server (duet-rpc--server-reason server)))
-     ((eq (duet-rpc--server-state server) 'stopping)
-      (duet-rpc--fail-pending server (format "%s was stopped before it answered" name))
-      (duet-rpc--set-state server 'stopped))
-     ((and (= code 0) (not signal))
-      (duet-rpc--fail-pending server (format "%s ended before it answered" name))
-      (duet-rpc--set-state server 'stopped))
-     (t
-      (duet-rpc--fail-pending server (format "%s %s before it answered%s" name how words))
-      (duet-rpc--handle-crash server how words)))))
-
-(defun duet-rpc--handle-crash (server how words)
-  "Start SERVER again in a while, or never.
-HOW says how it died, WORDS what it said last."
-  (let* ((name (duet-rpc--server-name server))
-         (short (< (- (float-time) (duet-rpc--server-start-time server))
-                   duet-rpc--quick-exit-seconds))
-         (deaths (setf (duet-rpc--server-quick-exits server)
-                       (if short (1+ (duet-rpc--server-quick-exits server)) 1)))
-         (delay (expt 2 (1- deaths))))
-    (setf (duet-rpc--server-reason server)
-          (cond
-           ((>= deaths duet-rpc--max-quick-exits)
-            (format "%s %s, %d times in a row, and is not started again; \
-once it is mended, %s%s" name how deaths (duet-rpc--command-hint server 'duet-rpc-restart) words))
-           ;; A timer must not ask for a password.
-           ((not (equal (duet-rpc--server-host server) ""))
-            (format "%s %s; the next call starts it again%s" name how words))
-           (t (format "%s %s; it starts again in %d s%s" name how delay words))))
-    (message "%s" (duet-rpc--server-reason server))
-    (cond
-     ((>= deaths duet-rpc--max-quick-exits)
-      (duet-rpc--set-state server 'failed))
-     ((equal (duet-rpc--server-host server) "")
-      (duet-rpc--set-state server 'waiting)
-      (setf (duet-rpc--server-restart-timer server)
-            (run-with-timer delay nil
-                            (lambda ()
-                              (condition-case err
-                                  (duet-rpc--launch server)
-                                (duet-rpc-error (message "%s" (cadr err))))))))
-     (t (duet-rpc--set-state server 'stopped)))))
-
-
-;;; Bytes from the daemon
-
-(defun duet-rpc--filter (server next process string)
-  "Give STRING from SERVER's PROCESS to NEXT, jsonrpc.el's filter.
-Skip stray output: jsonrpc.el looks for a header in 100 bytes only, and
-would wait behind more than that for ever."
-  (process-put process 'duet-rpc-last-output (float-time))
-  (while string
-    (setq string
-          (condition-case err
-              (progn (cl-letf (((symbol-function 'jsonrpc--json-read)
-                                (lambda () (duet-rpc--read-message server))))
-                       (funcall next process string))
-                     (and (duet-rpc--skip-stray-output server process) ""))
-            ;; It fails on a message with an unknown member, and
-            ;; version 1.0.14 then leaves those behind it unread.
-            (error
-             (duet-rpc--log server "jsonrpc.el failed on a message: %s"
-                            (error-message-string err))
-             (and (> (buffer-size (process-buffer process)) 0) ""))))))
-
-(defun duet-rpc--read-message (server)
-  "Read a message from SERVER behind point."
-  (let* ((message (duet-rpc--read-json))
-         (err (plist-get message :error)))
-    (when (and err (not (plist-get message :id)))
-      (duet-rpc--handle-null-id-error server err))
-    message))
-
-(defun duet-rpc--handle-null-id-error (server err)
-  "Take ERR, with which SERVER has answered no call in particular."
-  (let ((calls (hash-table-values (duet-rpc--server-pending server))))
-    (dolist (call calls)
-      (setf (duet-rpc--call-null-id-error call) (plist-get err :message)))
-    ;; What is too large is not read, so its id is not known.
-    (when (and (equal (plist-get (plist-get err :data) :reason) "oversize")
-               (= 1 (length calls)))
-      (duet-rpc--finish-call (car calls) (list 'error err)))))
-
-(defun duet-rpc--read-json ()
-  "Return the JSON behind point.
-What Emacs's own parser refuses, such as large integers, null characters
-in version 28 or half a surrogate pair, the slower json.el may take:
-jsonrpc.el would drop the message, and leave its call to time out."
-  (let ((begin (point)))
-    (condition-case nil
-        (json-parse-buffer :object-type 'plist :null-object nil
-                           :false-object :json-false)
-      (error
-       (goto-char begin)
-       (let ((json-object-type 'plist)
-             (json-array-type 'vector)
-             (json-null nil)
-             (json-false :json-false))
-         (json-read))))))
-
-(defconst duet-rpc--header "Content-Length: *[0-9]+\r\n"
-  "What a message begins with.
-It cannot stand inside one: JSON has no bare carriage return in a string
-and no such word outside.")
-
-(defun duet-rpc--skip-stray-output (server process)
-  "Delete what stands before the next header in the output of PROCESS.
-Return non-nil if there was something; tell a person of the first time.
-SERVER is the server."
-  (when (buffer-live-p (process-buffer process))
-    (with-current-buffer (process-buffer process)
-      ;; Point is behind the header while a message is read.
-      (when (and (bobp) (> (buffer-size) 100))
-        (let ((next (duet-rpc--next-header)))
-          (when (or next (> (buffer-size) 100000))
-            (let ((text (duet-rpc--discard-output server (or next (- (point-max) 100)))))
-              (unless (process-get process 'duet-rpc-stray-output-reported)
-                (process-put process 'duet-rpc-stray-output-reported t)
-                (message "duet-rpc: %s; %s shows what more there will be" text
-                         (duet-rpc--command-hint server 'duet-rpc-show-log))))
-            t))))))
-
-(defun duet-rpc--next-header ()
-  "Return where the next header begins behind point, or nil."
-  (save-excursion
-    (unless (eobp) (forward-char 1))
-    (and (re-search-forward duet-rpc--header nil t) (match-beginning 0))))
-
-(defun duet-rpc--discard-output (server end)
-  "Delete the output of SERVER up to END and describe it."
-  (let ((bytes (buffer-substring-no-properties (point-min) end))
-        (inhibit-read-only t)
-        (print-escape-newlines t)
-        (print-escape-control-characters t))
-    (delete-region (point-min) end)
-    (goto-char (point-min))
-    (setf (slot-value (duet-rpc--server-connection server) '-expected-bytes) nil)
-    (let ((text (format "%d stray bytes on the server's stdout were skipped: %S"
-                        (string-bytes bytes)
-                        (truncate-string-to-width bytes 60 nil nil "..."))))
-      (duet-rpc--log server "%s" text)
-      text)))
-
-(defun duet-rpc--resynchronize (server)
-  "Drop unread output that SERVER's connection waits behind in vain.
-Describe it; return nil if there was none.  A message that is still
-arriving is left alone."
-  (when-let ((process (duet-rpc--server-process server))
-             (buffer (process-buffer process)))
-    (when (and (buffer-live-p buffer) (> (buffer-size buffer) 0))
-      (with-current-buffer buffer
-        (let ((next (duet-rpc--next-header)))
-          (when (or next (> (- (float-time) (process-get process 'duet-rpc-last-output)) 1))
-            (prog1 (duet-rpc--discard-output server (or next (point-max)))
-              (funcall (process-filter process) process ""))))))))
-
-
-;;; The log
-
-(defun duet-rpc--log-buffer (server)
-  "Return the buffer of SERVER's log."
-  (let ((name (format "*%s log*" (duet-rpc--server-name server))))
-    (or (get-buffer name)
-        (with-current-buffer (get-buffer-create name)
-          (special-mode)
-          (buffer-disable-undo)
-          (current-buffer)))))
-
-(defun duet-rpc--append-log (server text)
-  "Append TEXT to SERVER's log, and keep that from growing for ever."
-  (with-current-buffer (duet-rpc--log-buffer server)
-    (let* ((inhibit-read-only t)
-           (end (point-max))
-           (at-end (cl-remove-if-not (lambda (window) (= (window-point window) end))
-                                     (get-buffer-window-list nil nil t))))
-      (save-excursion
-        (goto-char end)
-        (insert text)
-        (when (> (buffer-size) 200000)
-          (delete-region (point-min) (- (point-max) 100000))))
-      (dolist (window at-end)
-        (set-window-point window (point-max))))))
-
-(defun duet-rpc--log (server format &rest args)
-  "Note FORMAT with ARGS in SERVER's log, as a remark from Emacs."
-  (duet-rpc--append-log
-   server (format "%s emacs: %s\n" (format-time-string "%FT%T")
-                  (apply #'format format args))))
-
-(defun duet-rpc--redirect-stderr (server buffer)
-  "Send what arrives in BUFFER, SERVER's stderr, to its log instead."
-  (with-current-buffer (duet-rpc--log-buffer server)
-    (setf (duet-rpc--server-stderr-start server) (copy-marker (point-max))))
-  (duet-rpc--append-log server (with-current-buffer buffer (buffer-string)))
-  (when-let ((stderr (get-buffer-process buffer)))
-    (set-process-coding-system stderr 'utf-8-unix 'utf-8-unix)
-    (set-process-query-on-exit-flag stderr nil)
-    (set-process-sentinel stderr #'ignore)
-    (set-process-filter stderr
-                        (lambda (_ text) (duet-rpc--append-log server text)))))
-
-(defun duet-rpc--stderr-tail (server lines)
-  "Return the last LINES lines that SERVER's daemon wrote in this life."
-  (with-current-buffer (duet-rpc--log-buffer server)
-    (let* ((tail (duet-rpc--server-stderr-start server))
-           (all (split-string
-                 (buffer-substring-no-properties
-                  ;; The log that it marks may have been killed.
-                  (if (and tail (marker-position tail)) tail (point-min))
-                  (point-max))
-                 "\n" t)))
-      (string-join
-       (last (cl-remove-if (lambda (line) (string-match-p "\\`[^ ]+ emacs: " line))
-                           all)
-             lines)
-       "\n"))))
-
-
-;;; Finding the program
-
-(defun duet-rpc--program-candidates ()
-  "Return the files to look for, as an alist of (FILE . WHERE-THAT-IS).
-A FILE without a directory is looked for on the path."
-  (let* ((el (and duet-rpc--file
-                  (concat (file-name-sans-extension duet-rpc--file) ".el")))
-         (beside (lambda (file)
-                   (expand-file-name "duet-rpc.pyz" (file-name-directory file)))))
-    (delete-dups
-     (cond
-      ((null duet-rpc-program)
-       `(,@(and el
-                `((,(funcall beside el) . "beside duet-rpc.el")
-                  ;; Package managers that build elsewhere link the file there.
-                  ,@(unless (equal el (file-truename el))
-                      `((,(funcall beside (file-truename el))
-                         . "beside the file that duet-rpc.el links to")))))
-         ("duet-rpc" . "on the path")))
-      ((file-name-directory duet-rpc-program)
-       `((,(expand-file-name duet-rpc-program "~/") . "the option `duet-rpc-program'")))
-      (t `((,duet-rpc-program . "the option `duet-rpc-program', on the path")))))))
-
-(defun duet-rpc--find-program (server)
-  "Return the first of `duet-rpc--program-candidates' that SERVER's host can run."
-  (let ((remote (not (equal (duet-rpc--server-host server) ""))))
-    (or (cl-loop
-         for (file) in (duet-rpc--program-candidates)
-         thereis (cond
-                  ((not (file-name-directory file)) (executable-find file remote))
-                  ((not (duet-rpc--python-program-p file))
-                   ;; Such a program does not work on another host than its own.
-                   (let ((name (concat (duet-rpc--server-host server) file)))
-                     (and (file-executable-p name) (not (file-directory-p name)) file)))
-                  ((file-regular-p file)
-                   (if remote (duet-rpc--copy-to-host file (duet-rpc--server-host server)) file))))
-        (duet-rpc--signal-program-not-found server))))
-
-(defun duet-rpc--signal-program-not-found (server)
-  "Signal that there is no program for SERVER, and say what to do."
-  (let ((host (duet-rpc--server-host server)))
-    (signal
-     'duet-rpc-error
-     (list
-      (concat
-       "Cannot find the program"
-       (unless (equal host "") (concat " for " host))
-       ".  Looked for\n"
-       (mapconcat (lambda (place)
-                    (format "  %s (%s%s)\n" (car place) (cdr place)
-                            (if (file-name-directory (car place))
-                                ""
-                              (concat ": " (string-join (exec-path) " ")))))
-                  (duet-rpc--program-candidates) "")
-       "Put duet-rpc.pyz beside duet-rpc.el, or the command duet-rpc on the path, \
-or set `duet-rpc-program'")))))
-
-(defun duet-rpc--check-options ()
-  "Signal `duet-rpc-error' if an option has a value that it cannot have."
-  (when-let ((wrong (duet-rpc--invalid-option)))
-    (signal 'duet-rpc-error (list wrong))))
-
-(defun duet-rpc--invalid-option ()
-  "Return what is wrong with the value of an option, or nil."
-  (cl-flet ((strings-p (value)
-              (and (proper-list-p value) (cl-every #'stringp value))))
-    (cl-loop
-     for (option right must) in
-     `((duet-rpc-program
-        ,(or (stringp duet-rpc-program) (strings-p duet-rpc-program))
-        "nil, a string or a list of strings")
-       (duet-rpc-python ,(stringp duet-rpc-python) "a string")
-       (duet-rpc-arguments ,(strings-p duet-rpc-arguments) "a list of strings")
-       (duet-rpc-gateway-command
-        ,(strings-p duet-rpc-gateway-command) "nil or a list of strings")
-       (duet-rpc-directory ,(or (null duet-rpc-directory) (stringp duet-rpc-directory))
-                           "nil or a string")
-       (duet-rpc-timeout ,(numberp duet-rpc-timeout) "a number")
-       (duet-rpc-events-size ,(natnump duet-rpc-events-size) "a number"))
-     unless right
-     return (format "The option `%s' is %S; it must be %s"
-                    option (symbol-value option) must))))
-
-(defun duet-rpc--command (server)
-  "Return the command line of SERVER."
-  (let* ((gateway (duet-rpc--server-role server))
-         (whole (if gateway duet-rpc-gateway-command duet-rpc-program))
-         (command
-          (cond
-           ((consp whole) whole)
-           ((consp duet-rpc-program)
-            (signal 'duet-rpc-error
-                    '("`duet-rpc-program' is the whole command of the daemon; \
-set `duet-rpc-gateway-command' to that of the gateway")))
-           (t (let ((program (duet-rpc--find-program server)))
-                `(,@(and (duet-rpc--python-program-p program) (list duet-rpc-python))
-                  ,program
-                  ,@(if gateway '("gateway") duet-rpc-arguments)))))))
-    (if (equal (duet-rpc--server-host server) "")
-        command
-      ;; Emacs 28.2 hangs on a terminal that is not raw.
-      (list "sh" "-c" (concat "stty raw -echo > /dev/null 2>&1; "
-                              "printf 'duet-rpc %s\\n' ready; exec "
-                              (mapconcat #'shell-quote-argument command " "))))))
-
-(defun duet-rpc--await-ready (process)
-  "Wait until the terminal of PROCESS, on another host, is raw.
-What is sent before that, the shell in between may take for its own."
-  (let ((heard "")
-        (end (+ (float-time) duet-rpc-timeout)))
-    (set-process-filter process (lambda (_ text) (setq heard (concat heard text))))
-    (while (and (not (string-search "duet-rpc ready" heard))
-                (process-live-p process)
-                (< (float-time) end))
-      (accept-process-output process 0.1))))
-
-(defun duet-rpc--python-program-p (file)
-  "Return non-nil if FILE is a program in Python."
-  (member (file-name-extension file) '("pyz" "py")))
-
-(defun duet-rpc--copy-to-host (file host)
-  "Copy FILE to HOST, unless it is there, and return its name there."
-  (let* ((sum (with-temp-buffer
-                (set-buffer-multibyte nil)
-                (insert-file-contents-literally file)
-                (secure-hash 'sha1 (current-buffer))))
-         (directory (expand-file-name (concat host "~/.cache/duet-rpc/")))
-         (target (expand-file-name (format "duet-rpc-%s-%s.%s" duet-rpc--version
-                                           (substring sum 0 8)
-                                           (or (file-name-extension file) "bin"))
-                                   directory)))
-    (unless (file-exists-p target)
-      (make-directory directory t)
-      ;; Renamed when it is whole, in case two of us do this at once.
-      (let ((part (make-temp-name (concat target "."))))
-        (copy-file file part)
-        (rename-file part target t)))
-    (file-local-name target)))
 
 (provide 'duet-rpc)
 ;;; duet-rpc.el ends here

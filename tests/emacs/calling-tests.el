@@ -222,7 +222,7 @@ reported: Parse error: no JSON")))
                  (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
                  (accept-process-output nil 0.05)))))))
 
-(ert-deftest duet-rpc-async-request-takes-an-answer-that-came-while-emacs-was-busy ()
+(ert-deftest duet-rpc-async-request-takes-a-reply-read-late ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
     (let (got)

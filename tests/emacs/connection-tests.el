@@ -196,7 +196,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
                      (cl-incf (aref ends i))
                      (push (plist-get err :message) texts))))
       ;; A synchronous call fails with them.
-      (let ((err (should-error (duet-rpc-request "die" '(:code 3))
+      (let ((err (should-error (duet-rpc-request "exit" '(:code 3))
                                :type 'duet-rpc-error)))
         (should (string-match-p "exited with code 3" (cadr err)))
         (should (string-match-p "end of stderr: äöü" (cadr err)))
@@ -419,7 +419,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
       (duet-rpc-async-request "never" nil :error-fn (lambda (err) (push err ended)))
       (should (string-match-p
                "exited with code 3"
-               (cadr (should-error (duet-rpc-request "die" '(:code 3))
+               (cadr (should-error (duet-rpc-request "exit" '(:code 3))
                                    :type 'duet-rpc-error))))
       (duet-rpc-test-until ended)
       (should (eq (duet-rpc-status) 'waiting)))))

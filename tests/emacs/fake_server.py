@@ -53,7 +53,7 @@ METHODS: list[dict[str, Any]] = [
     },
     {
         "name": "odd.kinds",
-        "summary": "Take what is seldom asked for.",
+        "summary": "Take parameters of rare kinds.",
         "params": [
             {"name": name, "required": True, "schema": schema}
             for name, schema in {
@@ -186,7 +186,7 @@ def complain(_: Any, __: object) -> object:
     return ...
 
 
-def die(params: Any, _: object) -> object:
+def leave(params: Any, _: object) -> object:
     """Exit in the middle of a call."""
     print("end of stderr: \u00e4\u00f6\u00fc", file=sys.stderr, flush=True)
     os._exit(params["code"])
@@ -211,7 +211,7 @@ ANSWERS: dict[str, Callable[[Any, object], object]] = {
     "odd": odd,
     "raw": raw,
     "complain": complain,
-    "die": die,
+    "exit": leave,
 }
 
 

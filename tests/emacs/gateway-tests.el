@@ -43,8 +43,8 @@
   (cl-find name (plist-get (duet-rpc-gateway-request "gateway/status") :backends)
            :test #'equal :key (lambda (each) (plist-get each :name))))
 
-(defun duet-rpc-test-dead-p (pid)
-  "Return non-nil if the process PID is gone."
+(defun duet-rpc-test-exited-p (pid)
+  "Return non-nil if the process PID has exited."
   (let ((state (alist-get 'state (process-attributes pid))))
     (member state '(nil "Z"))))
 
@@ -90,7 +90,7 @@
       (duet-rpc-restart 'gateway)
       (should (duet-rpc-gateway-request "version"))
       (should-not (= pid (duet-rpc-test-gateway-pid)))
-      (should (duet-rpc-test-dead-p pid)))))
+      (should (duet-rpc-test-exited-p pid)))))
 
 (ert-deftest duet-rpc-gateway-is-a-command ()
   (duet-rpc-test-with-backends
@@ -146,7 +146,7 @@
     (should (cl-find "notifications/cancelled" (duet-rpc-gateway-request "mcp/seen")
                      :test #'equal :key (lambda (each) (plist-get each :method))))))
 
-(ert-deftest duet-rpc-gateway-needs-a-command-of-its-own-beside-a-whole-one ()
+(ert-deftest duet-rpc-gateway-needs-its-own-command-beside-a-complete-one ()
   (duet-rpc-test-with duet-rpc-test-fake
     (let ((err (should-error (duet-rpc-gateway-request "version") :type 'duet-rpc-error)))
       (should (string-match-p "`duet-rpc-gateway-command'" (cadr err))))
@@ -206,7 +206,7 @@ restarting in 1 s" shown))
       (should (= 1 (length ended)))
       (should (eq 'waiting (duet-rpc-status 'gateway)))
       (should (string-match-p "plain +gone +0" (duet-rpc-test-row "plain")))
-      (duet-rpc-test-until (cl-every #'duet-rpc-test-dead-p pids))
+      (duet-rpc-test-until (cl-every #'duet-rpc-test-exited-p pids))
       (duet-rpc-test-until (eq 'ready (duet-rpc-status 'gateway)))
       (duet-rpc-test-until (string-match-p "stopped" (duet-rpc-test-row "plain")))
       (should (integerp (duet-rpc-gateway-request "plain/pid")))
@@ -245,8 +245,8 @@ restarting in 1 s" shown))
                              (lambda (_) (list :pid (duet-rpc-gateway-request "mcp/pid"))))
     (should (integerp (plist-get (plist-get (duet-rpc-test-asked "roots") :result) :pid)))
     ;; Also if more output follows the request.
-    (let ((text (make-string 500000 ?x)) heard)
-      (duet-rpc-gateway-handle "plain/big" (lambda (params) (push (plist-get params :text) heard)))
+    (let ((text (make-string 500000 ?x)) received)
+      (duet-rpc-gateway-handle "plain/big" (lambda (params) (push (plist-get params :text) received)))
       (duet-rpc-gateway-handle "plain/m" (lambda (_) (duet-rpc-gateway-request "plain/pid")))
       (should (integerp
                (plist-get (duet-rpc-gateway-request
@@ -255,8 +255,8 @@ restarting in 1 s" shown))
                                  :after (vector (list :jsonrpc "2.0" :method "big"
                                                       :params (list :text text)))))
                           :result)))
-      (duet-rpc-test-until heard)
-      (should (equal heard (list text))))
+      (duet-rpc-test-until received)
+      (should (equal received (list text))))
     (duet-rpc-gateway-handle "plain/nothing" #'ignore)
     (should (equal (duet-rpc-test-asked "nothing") '(:result nil)))
     (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending)))))
@@ -302,27 +302,27 @@ restarting in 1 s" shown))
 
 (ert-deftest duet-rpc-gateway-handler-gets-notifications ()
   (duet-rpc-test-with-backends
-    (let (heard states)
+    (let (received states)
       (duet-rpc-gateway-handle "plain/flood"
-                               (lambda (params) (push (plist-get params :number) heard)))
+                               (lambda (params) (push (plist-get params :number) received)))
       (duet-rpc-gateway-handle "gateway/stateChanged"
                                (lambda (params) (push (plist-get params :state) states)))
       (duet-rpc-gateway-request "plain/flood" '(:count 300))
-      (duet-rpc-test-until (= 300 (length heard)))
-      (should (equal (nreverse heard) (number-sequence 0 299)))
+      (duet-rpc-test-until (= 300 (length received)))
+      (should (equal (nreverse received) (number-sequence 0 299)))
       (should (equal states '("ready")))
       ;; A handler that fails does not block the next notification.
-      (setq heard nil)
+      (setq received nil)
       (duet-rpc-gateway-handle "plain/flood"
                                (lambda (params)
-                                 (push params heard)
+                                 (push params received)
                                  (error "Oops")))
       (let ((debug-on-error nil))
         (should (string-match-p
                  "handler of plain/flood failed: Oops"
                  (duet-rpc-test-messages
                    (duet-rpc-gateway-request "plain/flood" '(:count 3))
-                   (duet-rpc-test-until (= 3 (length heard))))))))))
+                   (duet-rpc-test-until (= 3 (length received))))))))))
 
 (ert-deftest duet-rpc-gateway-replies-while-a-request-is-being-sent ()
   ;; The id of the reply is not mistaken for that of the request.
@@ -409,7 +409,7 @@ restarting in 1 s" shown))
        (let ((now (plist-get (duet-rpc-test-backend-status "mcp") :pid)))
          (and now (/= now pid))))
       (duet-rpc-test-until (string-match-p "ready" (duet-rpc-test-row "mcp")))
-      (should (duet-rpc-test-dead-p pid))
+      (should (duet-rpc-test-exited-p pid))
       ;; Point stays on its line, in the window too.
       (should (equal "mcp" (tabulated-list-get-id)))
       (should (equal "mcp" (tabulated-list-get-id (window-point))))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from duet_rpc.config.files import Config
     from duet_rpc.log import Log
-    from duet_rpc.server.daemon import Daemon, Face
+    from duet_rpc.server.loop import Handler, Server
 
 COMMANDS = {
     "rpc": "serve JSON-RPC 2.0 on stdin and stdout; this is what Emacs starts",
@@ -56,7 +56,7 @@ GOES_WITH = {
     "check": ("gateway",),
     "gateway": ("mcp",),
     "framing": ("rpc",),
-    "batch": ("rpc",),
+    "batch": ("rpc", "mcp"),
     "methods": ("rpc", "mcp", "call", "console", "doctor"),
 }
 
@@ -149,7 +149,7 @@ def check_framing(name: str) -> str:
 
 def main() -> NoReturn:
     """Run the program."""
-    from _signal import SIG_DFL, SIGINT, default_int_handler, getsignal, signal
+    from signal import SIG_DFL, SIGINT, default_int_handler, getsignal, signal
 
     try:
         if getsignal(SIGINT) == SIG_DFL:  # the launcher of the .pyz has put it off
@@ -195,14 +195,14 @@ def run_server(words: Words) -> None:
     descriptors = take_over()
 
     from duet_rpc.jsonrpc.framing import FRAMINGS
-    from duet_rpc.server.daemon import serve
+    from duet_rpc.server.loop import serve
 
     config = load_config()
     log = open_log(words, config)
     serve(
         descriptors,
         log,
-        find_face(words.command),
+        find_handler(words.command),
         [*words.methods, *config.methods],
         config.methods_folder,
         framing=FRAMINGS.get(
@@ -212,20 +212,20 @@ def run_server(words: Words) -> None:
     )
 
 
-def find_face(command: str | None) -> Callable[[Daemon], Face]:
+def find_handler(command: str | None) -> Callable[[Server], Handler]:
     """Import what answers requests."""
     if command == "mcp":
-        from duet_rpc.mcp.face import McpFace
+        from duet_rpc.mcp.handler import McpHandler
 
-        return McpFace
-    from duet_rpc.server.rpc import RpcFace
+        return McpHandler
+    from duet_rpc.server.rpc import RpcHandler
 
-    return RpcFace
+    return RpcHandler
 
 
 def take_over() -> tuple[int, int]:
     """Take signals and descriptors 0 and 1, before anything else is imported."""
-    from _signal import SIGHUP, SIGINT, SIGTERM, signal
+    from signal import SIGHUP, SIGINT, SIGTERM, signal
 
     from duet_rpc.server.stdio import claim
 

@@ -193,8 +193,7 @@ class Log:
         if method is not None:
             rest = f"method={quote(method)} {rest}"
         self.waiting.append(Line(severity, rest))
-        if self._write is not None or len(self.waiting) > WAITING_MAX:
-            self.settle()
+        self._drain(self._write or self._write_plain)
 
     def _drain(self, write: Callable[[Line], None]) -> None:
         self._busy = True

@@ -15,14 +15,14 @@ from duet_rpc import Context, method
 class Readability:
     words: int
     sentences: int
-    words_a_sentence: float
+    words_per_sentence: float
     minutes_to_read: float
     most_frequent: Dict[str, int]
 
 
 @method("text.readability")
 def readability(text: str, ctx: Context, top: int = 5) -> Readability:
-    """Count words and sentences, and say how long the text takes to read."""
+    """Count words and sentences, and estimate the reading time."""
     found: Counter[str] = Counter()
     for number, match in enumerate(re.finditer(r"\w+|[.!?]+(?=\s|$)", text)):
         found[match.group().lower()] += 1

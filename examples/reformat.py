@@ -1,4 +1,4 @@
-"""JSON or SQL in the region, made readable.
+"""Reformat JSON or SQL in the region.
 
 (duet-rpc-define-command my-json "reformat" :params (:text region :kind "json") :result replace)
 (duet-rpc-define-command my-sql-tidy "reformat" :params (:text region :kind "sql") :result replace)
@@ -24,7 +24,7 @@ def sql(text: str) -> str:
 
 @method
 def reformat(text: str, kind: Literal["json", "sql"]) -> str:
-    """Make JSON or SQL readable: one thing a line."""
+    """Reformat JSON or SQL, with one item per line."""
     if kind == "sql":
         return sql(text)
     try:

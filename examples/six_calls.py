@@ -1,8 +1,8 @@
-"""Show duet-rpc at work: start it, make its six calls, print what goes each way.
+"""Start duet-rpc, call its six built-in methods, and print the messages in both directions.
 
     python examples/six_calls.py dist/duet-rpc.pyz
 
-It is also the smallest client there can be: a length, an empty line, some JSON.
+It is also a minimal client: a length, an empty line, some JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def receive(pipe: IO[bytes]) -> object:
 
 
 def main(program: str) -> int:
-    """Make the calls."""
+    """Make the calls and return the daemon's exit code."""
     command = [sys.executable, program, "rpc"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
         assert daemon.stdin is not None
@@ -51,7 +51,7 @@ def main(program: str) -> int:
             send(daemon.stdin, request)
             print(f"← {json.dumps(receive(daemon.stdout))}\n", flush=True)
     path = Path(program).resolve().parent
-    print(f"The daemon ended with exit code {daemon.returncode}. What to type next:\n")
+    print(f"The daemon exited with code {daemon.returncode}. Next steps:\n")
     print("in Emacs (once, or in your init file):")
     print(f'  (add-to-list \'load-path "{path}")')
     print("  (require 'duet-rpc)")

@@ -20,12 +20,13 @@ DESCRIPTORS = claim()
 
 from duet_rpc.jsonrpc.errors import RpcError  # noqa: E402
 from duet_rpc.jsonrpc.framing import FRAMINGS  # noqa: E402
-from duet_rpc.jsonrpc.messages import Failure, Request  # noqa: E402
 from duet_rpc.log import Log  # noqa: E402
 from duet_rpc.methods.context import Cancelled, Context  # noqa: E402
 from duet_rpc.methods.signature import method_from  # noqa: E402
-from duet_rpc.server.daemon import serve  # noqa: E402
-from duet_rpc.server.rpc import RpcFace  # noqa: E402
+from duet_rpc.server.dispatch import Refused  # noqa: E402
+from duet_rpc.server.intake import Arrival  # noqa: E402
+from duet_rpc.server.loop import Call, serve  # noqa: E402
+from duet_rpc.server.rpc import RpcHandler  # noqa: E402
 
 
 def spin(seconds: float) -> str:
@@ -195,14 +196,14 @@ def chatty(ctx: Context) -> str:
 ODD_WORDS: list[Any] = [("x", "m"), (1.5, "m"), (True, "m"), (-5, None), (-5, 7)]
 
 
-class OddFace(RpcFace):
+class OddHandler(RpcHandler):
     """With a fault of its own."""
 
-    def answer(self, request: Request) -> bytes | Failure:
+    def answer(self, arrival: Arrival, request: Call) -> str | Refused:
         """Answer, or not."""
         if request.method == "odd":
             raise KeyError("odd")
-        return super().answer(request)
+        return super().answer(arrival, request)
 
 
 CIRCLE: list[object] = []
@@ -223,7 +224,7 @@ if __name__ == "__main__":
     serve(
         DESCRIPTORS,
         Log("debug", os.environ.get("DUET_RPC_LOG")),
-        OddFace,
+        OddHandler,
         methods=METHODS,
         read_timeout=timeout,
         framing=framing,

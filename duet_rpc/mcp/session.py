@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from duet_rpc import __version__
 from duet_rpc.jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, TITLES, RpcError
-from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.jsonrpc.jsontext import dumps
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.mcp.versions import (
     CAPABILITIES_KEY,
     HANDSHAKE,

@@ -1,62 +1,68 @@
-"""The face of `duet-rpc rpc`: a request names a method, and that is called."""
+"""The handler of `duet-rpc rpc`: a request names a method, and that is called."""
 
 from __future__ import annotations
 
-from duet_rpc.jsonrpc.messages import Failure
+from typing import TYPE_CHECKING
+
+from duet_rpc.jsonrpc.jsontext import dumps, write_id
+from duet_rpc.jsonrpc.messages import exact_member
 from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.registry import Registry
-from duet_rpc.server import dispatch
+from duet_rpc.server.dispatch import call, not_found
+from duet_rpc.server.intake import CancelForm
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from duet_rpc.jsonrpc.messages import Request
-    from duet_rpc.server.daemon import Daemon
+    from duet_rpc.server.dispatch import Refused
+    from duet_rpc.server.intake import Arrival
+    from duet_rpc.server.loop import Call, Server
+
+TOKEN = ("_meta", "progressToken")
 
 
-class RpcFace:
-    """Every method by its own name, the built-in ones among them."""
+class RpcHandler:
+    """Calls every method by its own name, the built-in ones among them."""
 
     command = "rpc"
-    cancel = "$/cancelRequest"
-    cancel_id = "id"
+    cancel = CancelForm("$/cancelRequest", "id")
     answers_cancelled = True
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self.registry = Registry()
-        add_builtin(self.registry, daemon.log.set_level, daemon.shut_down)
-        self._quick = frozenset(self.registry)
-        self._fixed: dict[str, bytes] = {}
+        stop = server.lifecycle.stop
+        add_builtin(self.registry, server.log.set_level, lambda: stop("shutdown requested"))
+        self._builtin = frozenset(self.registry)
 
-    def answer(self, request: Request) -> bytes | Failure:
+    def answer(self, arrival: Arrival, request: Call) -> str | Refused:
         """Call the method that the request names."""
-        # A fixed result goes straight into its reply: a sixth off each of a burst.
-        if not request.params and request.method in self._fixed:
-            result = self._fixed[request.method]
-            piece = self._daemon.piece
-            if piece is not None:
-                self._daemon.repeats(piece, request.method, result)
-            return result
-        method = dispatch.find(self.registry, request)
-        if isinstance(method, Failure):
-            return method
-        if method in self._quick:
-            outcome = dispatch.call(request.id, method.call, request.params)
-            if method.constant and type(outcome) is bytes:
-                self._fixed[method.name] = outcome
-            return outcome
+        method = self.registry.find(request.method)
+        if method is None:
+            return not_found(request.method)
+        if method in self._builtin:
+            return call(method.call, request.params)
         context = None
         if method.context is not None:
-            context = self._daemon.context(request, self._progress(request))
-        return self._daemon.run_method(request, method.call, request.params, context)
+            context = self._server.context(request, self._progress(arrival, request))
+        return self._server.run_method(method.call, request.params, context)
 
-    def _progress(self, request: Request) -> Callable[[dict[str, object]], None] | None:
-        meta = request.params.get("_meta") if isinstance(request.params, dict) else None
-        token = meta.get("progressToken") if isinstance(meta, dict) else None
-        if type(token) not in (str, int, float):
+    def _progress(
+        self, arrival: Arrival, request: Call
+    ) -> Callable[[dict[str, object]], None] | None:
+        token = find_token(arrival, request)
+        if token is None:
             return None
-        return lambda value: self._daemon.notify(
-            request, "$/progress", {"token": token, "value": value}
+        text = write_id(token)
+        return lambda value: self._server.notify(
+            request, "$/progress", f'{{"token":{text},"value":{dumps(value)}}}'
         )
+
+
+def find_token(arrival: Arrival, request: Call) -> str | int | float | None:
+    """Return the token under which the caller wants to hear of progress, as it is spelled."""
+    meta = request.params.get(TOKEN[0]) if isinstance(request.params, dict) else None
+    token = meta.get(TOKEN[1]) if isinstance(meta, dict) else None
+    if type(token) not in (str, int, float):
+        return None
+    return exact_member(arrival.body, ("params", *TOKEN), token)

@@ -1,23 +1,30 @@
 """File descriptors 0 and 1, which carry frames and nothing else.
 
-`claim` runs before anything else of the daemon is imported. It moves both descriptors
-out of reach and leaves /dev/null and stderr in their places, so that a `print`, a C
-library or a child process can neither eat a request nor break into a reply.
+`claim` runs before anything else of the daemon. It moves both descriptors out of reach and
+leaves /dev/null and stderr in their places, so that a `print`, a C library or a child
+process can neither take a request nor write into a reply.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
-from _thread import RLock, _count, get_ident
+import threading
+from contextlib import suppress
 from stat import S_ISFIFO, S_ISSOCK
-from time import monotonic
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from duet_rpc.server.lifecycle import Lifecycle
+    from contextlib import AbstractContextManager
+    from types import FrameType
 
-PIECE = 64 * 1024
+CHUNK = 64 * 1024
+
+# A socket whose other side sends no more; Linux alone tells.
+PEER_GONE: int = getattr(select, "POLLRDHUP", 0)
+GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL | PEER_GONE
 
 
 def claim() -> tuple[int, int]:
@@ -41,167 +48,131 @@ def claim() -> tuple[int, int]:
     return reading, writing
 
 
+class WakeUp:
+    """A pipe that ends a wait: signals write their number to it, and so does `now`.
+
+    A signal that comes just before a wait begins is not missed that way.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.descriptor, self._writing = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        os.set_blocking(self._writing, False)
+        self.restore()
+        # A parent may have blocked some, and what is blocked is inherited.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def restore(self) -> None:
+        """Set up what code that is not ours may have changed."""
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        for number in self.SIGNALS:
+            if signal.getsignal(number) != self._note:
+                signal.signal(number, self._note)
+
+    def detach(self) -> None:
+        """Give the signals up, in a process that a method forked."""
+        signal.set_wakeup_fd(-1)
+        for number in self.SIGNALS:
+            default = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if default else signal.SIG_DFL)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        # An event loop in a method may have taken the wake-up descriptor for itself.
+        self._write(bytes([number]))
+
+    def now(self) -> None:
+        """End a wait in another thread."""
+        self._write(b"\0")
+
+    def _write(self, data: bytes) -> None:
+        with suppress(BlockingIOError):  # it is full, and so it wakes
+            os.write(self._writing, data)
+
+    def read(self) -> str | None:
+        """Empty the pipe; return the name of the first signal to leave that was in it."""
+        try:
+            numbers = os.read(self.descriptor, 4096)
+        except BlockingIOError:
+            return None
+        return next((signal.Signals(n).name for n in numbers if n in self.SIGNALS), None)
+
+
 class Stdio:
     """The two claimed descriptors: read when something is there, written whole."""
 
-    def __init__(self, descriptors: tuple[int, int], lifecycle: Lifecycle) -> None:
-        self._reading, self._writing = descriptors
-        self._lifecycle = lifecycle
-        lifecycle.wake = self._wake
-        self._kept = os.dup(self._reading)
-        self._null = os.open(os.devnull, os.O_RDONLY)
-        self._asleep = False  # in a read that waits
-        self._woken = False
-        self._polls: Polls | None = None
-        self._turn = RLock()
+    def __init__(self, descriptors: tuple[int, int]) -> None:
+        self.reading, self.writing = descriptors
+        self.wake_up = WakeUp()
+        self.lock = threading.RLock()  # threads of a method send progress, too
+        self._input = select.poll()
+        self._input.register(self.reading, select.POLLIN)
+        self._input.register(self.wake_up.descriptor, select.POLLIN)
         # A reply that does not fit must not hold the process where neither a signal nor
         # the end of input is seen. Only a pipe or a socket can be full for long, and
         # only they are safe to switch: a terminal is shared with the shell.
-        mode = os.fstat(self._writing).st_mode
-        self._switched = (S_ISFIFO(mode) or S_ISSOCK(mode)) and os.get_blocking(self._writing)
+        mode = os.fstat(self.writing).st_mode
+        self._switched = (S_ISFIFO(mode) or S_ISSOCK(mode)) and os.get_blocking(self.writing)
         if self._switched:
-            os.set_blocking(self._writing, False)
+            os.set_blocking(self.writing, False)
 
     @property
     def is_terminal(self) -> bool:
         """True where a person types the requests."""
-        return os.isatty(self._reading)
+        return os.isatty(self.reading)
 
-    def prepare(self) -> Polls:
-        """Make what waits, if that was not done before: the first reply goes without it."""
-        if self._polls is None:
-            self._polls = Polls(self._reading, self._writing, self._lifecycle.wakeup)
-        return self._polls
-
-    def receive(self, until: float | None) -> bytes | None:
-        """Wait for input and read it; None where time is up, a signal came or all is quiet."""
-        lifecycle = self._lifecycle
-        lifecycle.moved = True
-        piece = None
-        self._asleep = True
-        try:
-            # A poll before each read is a tenth of a round trip. It is there for a signal that
-            # comes just before the process sleeps; while the timer ticks, the next tick tells
-            # of that one too.
-            if lifecycle.ticking:
-                piece = os.read(self._reading, PIECE)
-        except BlockingIOError:  # whoever shares the pipe with us made it so
-            pass
-        finally:
-            self._asleep = False
-        if self._woken:
-            self._woken = False
-            os.dup2(self._kept, self._reading, inheritable=False)
-            return piece or None
-        return self._poll(until) if piece is None else piece
-
-    def _poll(self, until: float | None) -> bytes | None:
-        wait = None if until is None else max(0.0, until - monotonic()) * 1000
-        for descriptor, _ in self.prepare().input.poll(wait):
-            if descriptor == self._reading:
-                self._lifecycle.tick()
-                return self.read()
-            self._lifecycle.awake()
-        return None
-
-    def _wake(self) -> None:
-        """End a read that waits. It is called from inside it, by the handler of a signal.
-
-        Python begins such a read anew, and to raise would lose what it has read already.
-        So the next one finds /dev/null in the input's place, and the end of that.
-        """
-        if self._asleep and not self._woken:
-            self._woken = True
-            os.dup2(self._null, self._reading, inheritable=False)
-
-    def ready(self, seconds: float = 0.0) -> bool:
-        """Return True where there is something to read now, or in a moment."""
-        return bool(self.prepare().now.poll(seconds * 1000))
-
-    def read(self) -> bytes:
-        """Read what is there; nothing at the end of input."""
-        return os.read(self._reading, PIECE)
-
-    def input_closed(self, seconds: float = 0.0) -> bool:
-        """Return True once the other side has closed its end, even if bytes are still unread."""
-        polls = self.prepare()
-        ready = polls.hangup.poll(seconds * 1000)
-        return bool(ready and ready[0][1] & polls.gone)
-
-    def output_closed(self) -> bool:
-        """Return True once nobody can read what is written."""
-        return bool(self.prepare().lost.poll(0))
-
-    def write(self, data: bytes) -> None:
-        """Write all of it."""
-        rest: bytes | memoryview = data
-        crowded = _count()  # threads: where there are none, a lock is a twentieth of a round trip
-        if crowded:
-            self.take_turn()
-        try:
-            while True:
-                try:
-                    written = os.write(self._writing, rest)
-                except BlockingIOError:
-                    self._wait_for_room()
-                    continue
-                if written == len(rest):
-                    return
-                rest = memoryview(rest)[written:]
-        finally:
-            if crowded:
-                self.end_turn()
-
-    def take_turn(self) -> None:
-        """Wait until nobody else writes: threads of a method report progress, too."""
-        if not self._turn.acquire(blocking=False):
-            if get_ident() == self._lifecycle.main_thread:
-                with self._lifecycle:
-                    self._turn.acquire()
+    def wait_for_input(self, seconds: float | None) -> tuple[bool, str | None]:
+        """Wait; return whether there is input, and the name of a signal that came."""
+        ready = self._input.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        has_input, name = False, None
+        for descriptor, _ in ready:
+            if descriptor == self.reading:
+                has_input = True
             else:
-                self._turn.acquire()
+                name = self.wake_up.read()
+        return has_input, name
 
-    def end_turn(self) -> None:
-        """Let the next one write."""
-        self._turn.release()
+    def read(self) -> bytes | None:
+        """Read a chunk; empty at the end of input, None where nothing has come yet."""
+        try:
+            return os.read(self.reading, CHUNK)
+        except BlockingIOError:  # whoever shares the pipe with us made it so
+            return None
 
-    def _wait_for_room(self) -> None:
-        polls = self.prepare()
-        if get_ident() == self._lifecycle.main_thread:
-            with self._lifecycle:
-                polls.room.poll()
-        else:  # no signal comes here, and whoever waits for the turn sees to all else
-            polls.other_room.poll()
+    def is_input_closed(self, seconds: float = 0.0) -> bool:
+        """Return True once the other side has closed its end, even if bytes are unread."""
+        waiting = select.poll()
+        waiting.register(self.reading, PEER_GONE)
+        ready = waiting.poll(seconds * 1000)
+        return bool(ready and ready[0][1] & GONE)
+
+    def write(self, data: bytes, supervised: AbstractContextManager[object]) -> None:
+        """Write all of it; where that takes long, the main thread is supervised."""
+        rest = memoryview(data)
+        with self.lock:
+            while rest:
+                try:
+                    rest = rest[os.write(self.writing, rest) :]
+                except BlockingIOError:
+                    self._wait_for_room(supervised)
+
+    def _wait_for_room(self, supervised: AbstractContextManager[object]) -> None:
+        room = select.poll()
+        room.register(self.writing, select.POLLOUT)
+        if threading.current_thread() is threading.main_thread():
+            with supervised:
+                room.poll()
+        else:
+            room.poll()
 
     def release(self) -> None:
         """Give the descriptor back as it came."""
         if self._switched:
-            os.set_blocking(self._writing, True)
+            os.set_blocking(self.writing, True)
 
-
-class Polls:
-    """The questions that are asked about the descriptors, a poll for each.
-
-    Python refuses to ask one again before it is answered, and a tick may come in the middle
-    of any. So a tick asks others (the last three) than the code that it comes upon.
-    """
-
-    def __init__(self, reading: int, writing: int, wakeup: int) -> None:
-        import select
-
-        # A socket whose other side sends no more; Linux alone tells.
-        peer_gone: int = getattr(select, "POLLRDHUP", 0)
-        self.gone = select.POLLHUP | select.POLLERR | select.POLLNVAL | peer_gone
-
-        def ask(events: int, *descriptors: int) -> select.poll:
-            made = select.poll()
-            for each in descriptors:
-                made.register(each, events)
-            return made
-
-        self.input = ask(select.POLLIN, reading, wakeup)
-        self.room = ask(select.POLLOUT, writing)
-        self.other_room = ask(select.POLLOUT, writing)
-        self.now = ask(select.POLLIN, reading)
-        self.hangup = ask(peer_gone, reading)
-        self.lost = ask(0, writing)
+    def detach(self) -> None:
+        """Give up pipes and signals, in a process that a method forked."""
+        self.wake_up.detach()
+        os.close(self.reading)
+        os.close(self.writing)

@@ -19,8 +19,8 @@ from time import monotonic
 from duet_rpc.jsonrpc.content_length import ContentLengthDecoder
 from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, OVERSIZE, TITLES, Fault, RpcError
 from duet_rpc.jsonrpc.framing import encode_content_length
+from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.limits import BODY_MAX, GRACE
-from duet_rpc.jsonrpc.messages import to_json
 from duet_rpc.log import escape
 
 TYPE_CHECKING = False
@@ -222,7 +222,7 @@ class Client:
     # The two pipes.
 
     def _post(self, message: dict[str, object]) -> None:
-        self._outgoing += encode_content_length(to_json(message))
+        self._outgoing += encode_content_length(dumps(message).encode())
         self._write()
 
     def _write(self) -> None:
@@ -254,7 +254,7 @@ class Client:
     # What came.
 
     def _nonsense(self, fault: Fault) -> DaemonError:
-        if fault.reason == OVERSIZE:
+        if fault.error.data == {"reason": OVERSIZE}:
             return DaemonError(f"the reply is larger than {BODY_MAX} bytes")
         excerpt = escape(self._piece.decode("utf-8", "replace").strip(), EXCERPT_MAX)
         return DaemonError(f"the daemon wrote to stdout what is no frame: {excerpt}")

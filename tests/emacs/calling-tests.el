@@ -1,4 +1,4 @@
-;;; calling-tests.el --- Requests and how they end  -*- lexical-binding: t; -*-
+;;; calling-tests.el --- Requests and their outcomes  -*- lexical-binding: t; -*-
 
 ;;; Code:
 
@@ -13,7 +13,7 @@
     (should (equal (duet-rpc-request "setLogLevel" ["info"])
                    '(:level "info" :success t)))))
 
-(ert-deftest duet-rpc-request-signals-an-error-that-prints-well ()
+(ert-deftest duet-rpc-request-signals-a-readable-error ()
   (duet-rpc-test-with-pyz
     (let ((err (should-error (duet-rpc-request "setLogLevel" '(:level "loud"))
                              :type 'duet-rpc-error)))
@@ -23,7 +23,7 @@
                "duet-rpc: \"setLogLevel: Invalid params" (error-message-string err)))
       (should (string-match-p "expected one of debug, info, warn, error, received loud"
                               (error-message-string err)))
-      ;; Said once is enough.
+      ;; It is said only once.
       (should-not (string-match-p "expected.*expected" (cadr err))))
     (let ((err (should-error (duet-rpc-request "noSuchMethod") :type 'jsonrpc-error)))
       (should (equal (duet-rpc-error-code err) -32601))
@@ -43,20 +43,20 @@
                                       :type 'duet-rpc-timeout)))
                (should (string-match-p "late: no answer within 0.3 s" (cadr err))))
              (should (= 0 (duet-rpc-test-pending)))
-             ;; The cancel brings the late answer about.
+             ;; The cancel makes the server send the late answer.
              (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest"))))
              (should (equal (duet-rpc-request "upcase" '(:text "a")) "A")))))
       (should (equal shown "")))))
 
-(ert-deftest duet-rpc-timeout-tells-of-an-error-that-may-be-its-own ()
+(ert-deftest duet-rpc-timeout-mentions-an-error-with-id-null ()
   (duet-rpc-test-with-fake
     (cl-flet ((text (method)
                 (cadr (should-error (duet-rpc-request method nil :timeout 0.5)
                                     :type 'duet-rpc-timeout))))
       (should (equal (text "complain")
                      (concat "complain: no answer within 0.5 s; meanwhile the server \
-complained: Parse error: no JSON")))
-      ;; That one was of another call, and this one has its own.
+reported: Parse error: no JSON")))
+      ;; An error that belongs to another call is not mentioned.
       (should-error (duet-rpc-request "noSuchMethod"))
       (should (equal (text "never") "never: no answer within 0.5 s")))))
 
@@ -155,17 +155,17 @@ complained: Parse error: no JSON")))
   (duet-rpc-test-with duet-rpc-test-slow-fake
     (should (eq 'quit (duet-rpc-test-quitting 0.3
                         (duet-rpc-request "size" (list :text (make-string 300000 ?x))))))
-    ;; What was sent in part is sent in full, or else nothing more is understood.
+    ;; The rest of the request is sent, or the server would lose the frame.
     (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
     (should (= 1 (length (duet-rpc-test-seen "size"))))
     (should (= 1 (length (duet-rpc-test-seen "$/cancelRequest"))))
     (should (= 0 (duet-rpc-test-pending)))))
 
-(ert-deftest duet-rpc-notify-may-come-amid-the-sending-of-a-request ()
+(ert-deftest duet-rpc-notify-works-while-a-request-is-being-sent ()
   (duet-rpc-test-with duet-rpc-test-slow-fake
     (run-with-timer 0.3 nil (lambda () (duet-rpc-notify "hello")))
     (let ((call (duet-rpc-async-request "never" (list :text (make-string 300000 ?x)))))
-      ;; It can be cancelled, and death would end it.
+      ;; It can be cancelled, and an exit would finish it.
       (should (duet-rpc--call-id call))
       (should (= 1 (length (duet-rpc-test-seen "hello"))))
       (should (= 1 (duet-rpc-test-pending)))
@@ -222,7 +222,7 @@ complained: Parse error: no JSON")))
                  (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
                  (accept-process-output nil 0.05)))))))
 
-(ert-deftest duet-rpc-async-request-takes-an-answer-that-came-while-emacs-was-busy ()
+(ert-deftest duet-rpc-async-request-takes-a-reply-read-late ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
     (let (got)
@@ -232,10 +232,10 @@ complained: Parse error: no JSON")))
       ;; Nothing is read meanwhile, and no timer runs.
       (let ((end (+ (float-time) 1)))
         (while (< (float-time) end)))
-      (timer-event-handler (cdr (duet-rpc--server-alarm (duet-rpc--server))))
+      (timer-event-handler (cdr (duet-rpc--server-deadline-timer (duet-rpc--server))))
       (duet-rpc-test-until got)
       (should (equal got '("A")))
-      ;; One that goes on talking must not put off a timeout for ever.
+      ;; Output without end must not postpone a timeout for ever.
       (setq got nil)
       (duet-rpc-async-request "never" nil :timeout 0.5
                               :timeout-fn (lambda () (push 'timeout got)))
@@ -266,7 +266,7 @@ complained: Parse error: no JSON")))
                                             :success-fn (lambda (_) (error "Oops")))
                     (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
                     (accept-process-output nil 0.05))))
-      (should (string-match-p "called after version failed: Oops" shown))
+      (should (string-match-p "callback of version failed: Oops" shown))
       (should (duet-rpc-request "version")))))
 
 (ert-deftest duet-rpc-async-request-keeps-the-order ()
@@ -305,10 +305,10 @@ complained: Parse error: no JSON")))
       (should (equal (nreverse got) '(1 2 3 "done"))))))
 
 (ert-deftest duet-rpc-progress-does-not-come-after-the-result ()
-  ;; It would stand in the echo area in place of the result.
+  ;; It would replace the result in the echo area.
   (duet-rpc-test-with-fake
     (let* ((done nil) (late nil)
-           (server (duet-rpc--live-server)))
+           (server (duet-rpc--ensure-server)))
       (dotimes (_ 5)
         (setq done nil)
         (duet-rpc--request server "progress" '(:steps 20)
@@ -317,9 +317,9 @@ complained: Parse error: no JSON")))
         (accept-process-output nil 0.1))
       (should-not late))))
 
-(ert-deftest duet-rpc-progress-puts-off-the-timeout ()
+(ert-deftest duet-rpc-progress-extends-the-timeout ()
   (duet-rpc-test-with-fake
-    (should (equal "done" (duet-rpc--request (duet-rpc--live-server) "progress"
+    (should (equal "done" (duet-rpc--request (duet-rpc--ensure-server) "progress"
                                              '(:steps 6 :pause 0.2)
                                              :timeout 0.6 :progress-fn #'ignore)))
     (let (got)
@@ -350,7 +350,7 @@ complained: Parse error: no JSON")))
     (should (equal (make-string 2500000 ?é)
                    (duet-rpc-request "big" '(:bytes 5000000))))))
 
-(ert-deftest duet-rpc-tells-all-that-json-has-apart ()
+(ert-deftest duet-rpc-distinguishes-all-json-values ()
   (duet-rpc-test-with-fake
     (let ((all (list :null nil :false :json-false :true t :none [] :zero 0 :float 0.5
                      :big most-positive-fixnum :empty "" :text "é\u2028\U0001F600\r\n"
@@ -364,7 +364,7 @@ complained: Parse error: no JSON")))
                               (plist-get (cadr (duet-rpc-test-seen "echo")) :raw))))
     (should (equal (duet-rpc-request "nothing") nil))))
 
-(ert-deftest duet-rpc-takes-what-the-parser-of-emacs-refuses ()
+(ert-deftest duet-rpc-reads-json-that-emacs-refuses ()
   (duet-rpc-test-with-fake
     (dolist (pair `(("1180591620717411303424" . ,(expt 2 70))
                     ("\"a\\u0000b\"" . "a\0b")
@@ -375,7 +375,7 @@ complained: Parse error: no JSON")))
       (duet-rpc-call "raw" (list :json (car pair)) 'message))
     (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))))
 
-(ert-deftest duet-rpc-bears-other-coding-defaults ()
+(ert-deftest duet-rpc-ignores-default-coding-systems ()
   (dolist (coding '(utf-8-dos latin-1-dos latin-1-mac))
     (let ((default-process-coding-system (cons coding coding))
           (coding-system-for-read nil)

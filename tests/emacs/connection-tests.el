@@ -1,4 +1,4 @@
-;;; connection-tests.el --- Finding, starting, dying  -*- lexical-binding: t; -*-
+;;; connection-tests.el --- Finding, starting and restarting the server  -*- lexical-binding: t; -*-
 
 ;;; Code:
 
@@ -72,7 +72,7 @@
       (dolist (part (list (concat dir "duet-rpc.pyz") (concat dir "repo/duet-rpc.pyz")
                           "/nowhere/bin" "or the command duet-rpc on the path" "`duet-rpc-program'"))
         (should (string-match-p (regexp-quote part) text)))
-      ;; A person sees the text and nothing else.
+      ;; Interactively, the message is the text and nothing else.
       (should (equal (list 'user-error text)
                      (should-error (call-interactively #'duet-rpc-version)))))))
 
@@ -88,7 +88,7 @@
   (duet-rpc-test-with '("sh" "-c" "echo 'duet-rpc: this Python is too old: 2.7.18. \
 Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
     (should (string-match-p
-             "duet-rpc found too old a Python (see `duet-rpc-python'); it starts again"
+             "duet-rpc needs a newer Python (see `duet-rpc-python'); restarting in 1 s"
              (duet-rpc-test-messages
                (should-error (duet-rpc-request "version") :type 'duet-rpc-error))))))
 
@@ -183,7 +183,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
                                             (buffer-name buffer)))
                           (buffer-list))))
 
-(ert-deftest duet-rpc-death-ends-50-calls-once-each ()
+(ert-deftest duet-rpc-exit-finishes-50-calls-once-each ()
   (duet-rpc-test-with-fake
     (let ((ends (make-vector 50 0)) texts)
       (duet-rpc-request "echo")
@@ -195,11 +195,11 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
          :error-fn (lambda (err)
                      (cl-incf (aref ends i))
                      (push (plist-get err :message) texts))))
-      ;; A call that is waited for dies with them.
-      (let ((err (should-error (duet-rpc-request "die" '(:code 3))
+      ;; A synchronous call fails with them.
+      (let ((err (should-error (duet-rpc-request "exit" '(:code 3))
                                :type 'duet-rpc-error)))
         (should (string-match-p "exited with code 3" (cadr err)))
-        (should (string-match-p "last words: äöü" (cadr err)))
+        (should (string-match-p "end of stderr: äöü" (cadr err)))
         (should (string-match-p "duet-rpc-show-log" (cadr err))))
       (duet-rpc-test-until (= 50 (length texts)))
       (accept-process-output nil 0.2)
@@ -212,16 +212,16 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
     (duet-rpc-request "echo")
     (let ((pid (duet-rpc-test-pid)))
       (should (string-match-p
-               "duet-rpc was killed by signal 9; it starts again in 1 s"
+               "duet-rpc was killed by signal 9; restarting in 1 s"
                (duet-rpc-test-messages
                  (signal-process pid 9)
                  (duet-rpc-test-until (eq (duet-rpc-status) 'waiting)))))
       (duet-rpc-test-until (eq (duet-rpc-status) 'ready))
       (should-not (= pid (duet-rpc-test-pid))))))
 
-(ert-deftest duet-rpc-gives-up-after-short-lives ()
+(ert-deftest duet-rpc-gives-up-after-quick-exits ()
   (duet-rpc-test-with '("sh" "-c" "echo no good >&2; exit 7")
-    (dotimes (_ duet-rpc--short-lives)
+    (dotimes (_ duet-rpc--max-quick-exits)
       (should-error (duet-rpc-request "version") :type 'duet-rpc-error))
     (should (eq (duet-rpc-status) 'failed))
     (let ((text (cadr (should-error (duet-rpc-request "version")
@@ -233,7 +233,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
       (duet-rpc-restart)
       (should (equal "A" (duet-rpc-request "upcase" '(:text "a")))))))
 
-(ert-deftest duet-rpc-death-is-no-greeting ()
+(ert-deftest duet-rpc-exit-does-not-make-it-ready ()
   (duet-rpc-test-with '("false")
     (let (states)
       (cl-letf* ((real (symbol-function 'duet-rpc--set-state))
@@ -244,7 +244,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
         (ignore-errors (duet-rpc-request "version")))
       (should (equal states '(waiting starting))))))
 
-(ert-deftest duet-rpc-waits-longer-after-each-short-life ()
+(ert-deftest duet-rpc-waits-longer-after-each-quick-exit ()
   (duet-rpc-test-with '("false")
     (let ((shown (duet-rpc-test-messages
                    (dotimes (_ 3)
@@ -252,7 +252,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
       (should (string-match-p "in 1 s\\(.\\|\n\\)*in 2 s\\(.\\|\n\\)*in 4 s" shown))
       (should (eq (duet-rpc-status) 'waiting)))))
 
-(ert-deftest duet-rpc-status-is-so ()
+(ert-deftest duet-rpc-status-is-true ()
   (cl-flet ((status () (duet-rpc-test-messages (call-interactively #'duet-rpc-status)))
             (crash ()
               (duet-rpc-request "echo")
@@ -261,24 +261,24 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
             (stopped () "duet-rpc: not running; the next call starts it"))
     (duet-rpc-test-with-fake
       (crash)
-      (should (string-match-p "it starts again in 1 s" (status)))
+      (should (string-match-p "restarting in 1 s" (status)))
       (duet-rpc-stop)
       (should (equal (status) (stopped)))
       (crash)
-      ;; What would have started it is no more due.
+      ;; The restart is no longer scheduled.
       (let ((duet-rpc-program "/nowhere/duet-rpc.pyz"))
         (should-error (duet-rpc-request "echo") :type 'duet-rpc-error))
       (should (equal (status) (stopped)))
       (should (eq (duet-rpc-status) 'stopped)))))
 
-(ert-deftest duet-rpc-does-not-restart-what-ended-well ()
+(ert-deftest duet-rpc-does-not-restart-after-a-clean-exit ()
   (duet-rpc-test-with-pyz
     (duet-rpc-request "shutdown")
     (duet-rpc-test-until (eq (duet-rpc-status) 'stopped))
-    (should-not (duet-rpc--server-timer (duet-rpc--server)))
+    (should-not (duet-rpc--server-restart-timer (duet-rpc--server)))
     (should (duet-rpc-request "version"))))
 
-(ert-deftest duet-rpc-starts-anew-right-after-a-shutdown ()
+(ert-deftest duet-rpc-starts-again-right-after-a-shutdown ()
   (duet-rpc-test-with-pyz
     (dotimes (_ 5)
       (duet-rpc-request "shutdown")
@@ -290,10 +290,10 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
     (duet-rpc-test-with-fake
       (let ((text (cadr (should-error (duet-rpc-request "echo")
                                       :type 'duet-rpc-error))))
-        (should (string-match-p "protocol 3.0.*speaks 2.0.*one release" text)))
+        (should (string-match-p "protocol 3.0.*speaks 2.0.*same release" text)))
       (should (eq (duet-rpc-status) 'failed)))))
 
-(ert-deftest duet-rpc-warns-of-another-version ()
+(ert-deftest duet-rpc-warns-about-another-version ()
   (with-environment-variables (("FAKE_VERSION" "0.9.3"))
     (duet-rpc-test-with-fake
       (let (warning)
@@ -301,9 +301,9 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
                    (lambda (_ text &rest _) (setq warning text))))
           (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
           (duet-rpc-test-until warning))
-        (should (string-match-p "version 0.9.3.*one release" warning))))))
+        (should (string-match-p "version 0.9.3.*same release" warning))))))
 
-(ert-deftest duet-rpc-skips-junk-on-stdout ()
+(ert-deftest duet-rpc-skips-stray-output-on-stdout ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
     (dolist (bytes '(10 60 79 80 95 101 150 5000 200000))
@@ -311,10 +311,10 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
       (should (equal "A" (duet-rpc-request "upcase" '(:text "a")))))
     (duet-rpc-restart)
     (let ((shown (duet-rpc-test-messages (duet-rpc-request "junk" '(:bytes 150)))))
-      (should (string-match-p "150 stray bytes .* skipped: \"JJJJ.*M-x duet-rpc-show-log"
+      (should (string-match-p "skipped 150 stray bytes .*: \"JJJJ.*M-x duet-rpc-show-log"
                               shown))
       (should (< (length shown) 200)))
-    ;; A server that floods its stdout is told of once; the log has it all.
+    ;; There is one message for each process; the log has the rest.
     (should (equal "" (duet-rpc-test-messages (duet-rpc-request "junk" '(:bytes 151)))))
     (with-current-buffer (duet-rpc--log-buffer (duet-rpc--server))
       (should (string-match-p "151 stray bytes" (buffer-string))))))
@@ -325,16 +325,16 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
     (let ((text (cadr (should-error (duet-rpc-request "half" nil :timeout 1.5)
                                     :type 'duet-rpc-timeout))))
       (should (string-match-p "half: no answer within 1.5 s" text))
-      (should (string-match-p "stray bytes .* skipped: .*half" text)))
+      (should (string-match-p "skipped [0-9]+ stray bytes .*: .*half" text)))
     (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
-    ;; Answers that were swallowed by half a frame are read after all.
+    ;; Replies behind half a frame are read in the end.
     (let (got)
       (duet-rpc-async-request "half" nil :timeout 0.5 :timeout-fn #'ignore)
       (duet-rpc-async-request "upcase" '(:text "b") :success-fn (lambda (r) (push r got)))
       (duet-rpc-test-until got)
       (should (equal got '("B"))))))
 
-(ert-deftest duet-rpc-bears-odd-messages ()
+(ert-deftest duet-rpc-survives-odd-messages ()
   (duet-rpc-test-with-fake
     (should (equal "after all" (duet-rpc-request "odd")))
     (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))))
@@ -411,7 +411,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
       (duet-rpc-stop)
       (should (< (- (float-time) begin) 5)))))
 
-(ert-deftest duet-rpc-death-is-noticed-without-a-log ()
+(ert-deftest duet-rpc-exit-is-noticed-without-a-log ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
     (kill-buffer "*duet-rpc log*")
@@ -419,12 +419,12 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
       (duet-rpc-async-request "never" nil :error-fn (lambda (err) (push err ended)))
       (should (string-match-p
                "exited with code 3"
-               (cadr (should-error (duet-rpc-request "die" '(:code 3))
+               (cadr (should-error (duet-rpc-request "exit" '(:code 3))
                                    :type 'duet-rpc-error))))
       (duet-rpc-test-until ended)
       (should (eq (duet-rpc-status) 'waiting)))))
 
-(ert-deftest duet-rpc-death-is-noticed-while-its-children-go-on ()
+(ert-deftest duet-rpc-exit-is-noticed-while-its-children-run ()
   (duet-rpc-test-with '("sh" "-c" "(timeout 12 yes >&2) & sleep 0.3; exit 3")
     (let ((begin (float-time)))
       (should (string-match-p
@@ -432,7 +432,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
                (cadr (should-error (duet-rpc-request "version") :type 'duet-rpc-error))))
       (should (< (- (float-time) begin) 6)))))
 
-(ert-deftest duet-rpc-bears-that-its-buffers-are-killed ()
+(ert-deftest duet-rpc-survives-the-killing-of-its-buffers ()
   (duet-rpc-test-with-fake
     (with-temp-buffer
       (let ((buffer (current-buffer)) ended)
@@ -447,9 +447,9 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
         (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))))))
 
 (ert-deftest duet-rpc-start-may-be-quit-at-any-moment ()
-  ;; The functions that a start goes through; the quit comes in each of them.
-  (dolist (place '(make-process jsonrpc-stderr-buffer duet-rpc--keep-log duet-rpc--log
-                   duet-rpc--set-state jsonrpc-async-request))
+  ;; Quit in each of the functions that a start calls.
+  (dolist (place '(make-process jsonrpc-stderr-buffer duet-rpc--redirect-stderr duet-rpc--log
+                                duet-rpc--set-state jsonrpc-async-request))
     (ert-info ((format "quit in %s" place))
       (duet-rpc-test-with-fake
         (let ((quit (lambda (function &rest args)
@@ -468,8 +468,8 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
         (should (= 1 (cl-count "\\`duet-rpc\\(<[0-9]+>\\)?\\'" (process-list)
                                :test #'string-match-p :key #'process-name)))))))
 
-(ert-deftest duet-rpc-death-is-over-before-a-timer-starts-anew ()
-  ;; A child holds stderr open, so that the last words are waited for.
+(ert-deftest duet-rpc-exit-is-handled-before-a-timer-restarts ()
+  ;; A child holds stderr open, so the sentinel waits for the end of stderr.
   (duet-rpc-test-with (list "sh" "-c"
                             (concat "sleep 8 & exec "
                                     (mapconcat #'shell-quote-argument
@@ -493,7 +493,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
             (duet-rpc-test-until got))
         (cancel-timer timer))
       (duet-rpc-test-until (= 0 (duet-rpc-test-pending)))
-      ;; The one that died took one call with it, and the next one none.
+      ;; The first process lost one call, the second none.
       (should (= 1 (length lost)))
       (should (eq (duet-rpc-status) 'ready)))))
 

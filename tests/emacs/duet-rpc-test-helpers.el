@@ -1,4 +1,4 @@
-;;; duet-rpc-test-helpers.el --- What all tests need  -*- lexical-binding: t; -*-
+;;; duet-rpc-test-helpers.el --- Helpers for all tests  -*- lexical-binding: t; -*-
 
 ;;; Commentary:
 
@@ -19,8 +19,8 @@
 (load (getenv "DUET_RPC_EL") nil t)
 (setq create-lockfiles nil
       make-backup-files nil)
-;; The library is not compiled here, so what a test puts in the place of a
-;; primitive needs no trampoline, which would take seconds to make.
+;; The library is not compiled here, so a test can redefine a primitive
+;; without a trampoline, which would take seconds to compile.
 (defvar comp-enable-subr-trampolines)
 (defvar native-comp-enable-subr-trampolines)
 (setq comp-enable-subr-trampolines nil
@@ -28,7 +28,7 @@
 
 (defmacro duet-rpc-test-with (program &rest body)
   "Run BODY with a fresh server, PROGRAM; stop it afterwards.
-Fail if a call is still pending then, or a process left."
+Fail if a call is still pending then, or a process still running."
   (declare (indent 1) (debug t))
   `(let ((duet-rpc--servers (make-hash-table :test #'equal))
          (duet-rpc-program ,program)
@@ -39,7 +39,7 @@ Fail if a call is still pending then, or a process left."
            ,@body
            (maphash (lambda (_ server)
                       (should (= 0 (hash-table-count
-                                    (duet-rpc--server-calls server)))))
+                                    (duet-rpc--server-pending server)))))
                     duet-rpc--servers))
        (maphash (lambda (_ server) (duet-rpc--stop server)) duet-rpc--servers))
      (duet-rpc-test-until
@@ -79,7 +79,7 @@ Fail if a call is still pending then, or a process left."
      (string-join (nreverse shown) "\n")))
 
 (defmacro duet-rpc-test-quitting (seconds &rest body)
-  "Run BODY while a person types \\[keyboard-quit] after SECONDS.
+  "Run BODY and quit, as by \\[keyboard-quit], after SECONDS.
 Return `quit' if that ended BODY, or else what BODY returned."
   (declare (indent 1) (debug t))
   `(let ((timer (run-with-timer ,seconds nil (lambda () (setq quit-flag t)))))
@@ -87,20 +87,20 @@ Return `quit' if that ended BODY, or else what BODY returned."
        (cancel-timer timer))))
 
 (defun duet-rpc-test-pending (&optional role)
-  "Return how many calls wait for an answer of the server in ROLE."
-  (hash-table-count (duet-rpc--server-calls (duet-rpc--server role))))
+  "Return the number of pending calls of the server with ROLE."
+  (hash-table-count (duet-rpc--server-pending (duet-rpc--server role))))
 
 (defun duet-rpc-test-pid ()
   "Return the process id of this host's daemon."
   (process-id (duet-rpc--server-process (duet-rpc--server))))
 
 (defun duet-rpc-test-seen (method)
-  "Return the messages with METHOD that the fake server has seen."
+  "Return the messages with METHOD that the fake server has received."
   (cl-remove-if-not (lambda (message) (equal (plist-get message :method) method))
                     (append (duet-rpc-request "seen") nil)))
 
 (defmacro duet-rpc-test-typing (keys &rest body)
-  "Run BODY in this buffer while a person types KEYS, and answers y."
+  "Run BODY in this buffer with KEYS as input; answer y to questions."
   (declare (indent 1) (debug t))
   `(let ((map (make-sparse-keymap)))
      (define-key map (kbd "<f5>") (lambda () (interactive) ,@body))
@@ -111,13 +111,13 @@ Return `quit' if that ended BODY, or else what BODY returned."
            (execute-kbd-macro (vconcat (kbd "<f5>") (kbd ,keys))))))))
 
 (defun duet-rpc-test-result ()
-  "Return what the buffer of results shows, as Lisp."
+  "Return the JSON in the result buffer, as Lisp."
   (with-current-buffer "*duet-rpc result*"
     (json-parse-string (buffer-string) :object-type 'plist :null-object nil
                        :false-object :json-false)))
 
 (defvar duet-rpc-test-got nil
-  "What a command of a test was answered.")
+  "Result that a command of a test received.")
 
 (defun duet-rpc-test-backend (name framing &rest habits)
   "Return the configuration of a backend NAME with FRAMING and HABITS."

@@ -1,7 +1,7 @@
 """A JSON-RPC server that misbehaves on request, for the tests of the Emacs side.
 
-It does what no healthy daemon does (junk on stdout, half a frame, an answer too late,
-death in mid-call), and what other servers may lack: `FAKE_DISCOVER` chooses how it
+It does what no healthy daemon does (stray output on stdout, half a frame, a late reply, an exit in
+the middle of a call), and it can lack what other servers lack: `FAKE_DISCOVER` chooses how it
 describes itself (`openrpc`, `describe` or `none`), `FAKE_PROTOCOL` what it says it speaks,
 `FAKE_VERSION` its version.
 """
@@ -53,7 +53,7 @@ METHODS: list[dict[str, Any]] = [
     },
     {
         "name": "odd.kinds",
-        "summary": "Take what is seldom asked for.",
+        "summary": "Take parameters of rare kinds.",
         "params": [
             {"name": name, "required": True, "schema": schema}
             for name, schema in {
@@ -87,13 +87,13 @@ held: dict[object, str] = {}
 
 
 def write(raw: bytes) -> None:
-    """Write bytes to stdout at once."""
+    """Write bytes to stdout and flush."""
     sys.stdout.buffer.write(raw)
     sys.stdout.buffer.flush()
 
 
 def frame(**message: object) -> bytes:
-    """Make a frame of a message."""
+    """Return a message as a frame."""
     body = json.dumps({"jsonrpc": "2.0", **message}).encode()
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
@@ -104,7 +104,7 @@ def send(**message: object) -> None:
 
 
 def read() -> dict[str, Any]:
-    """Read a message; leave at the end of input."""
+    """Read a message; exit at the end of input."""
     length = 0
     while True:
         line = sys.stdin.buffer.readline()
@@ -118,7 +118,7 @@ def read() -> dict[str, Any]:
 
 
 def initialize(_: Any, __: object) -> object:
-    """Say who this is."""
+    """Return name, version and protocol."""
     return {
         "serverInfo": {
             "name": os.environ.get("FAKE_NAME", "duet-rpc"),
@@ -129,12 +129,12 @@ def initialize(_: Any, __: object) -> object:
 
 
 def echo(params: Any, _: object) -> object:
-    """Return the parameters, without what is said about the call itself."""
+    """Return the parameters without `_meta`."""
     return {name: value for name, value in params.items() if name != "_meta"}
 
 
 def hold(method: str) -> Callable[[Any, object], object]:
-    """Make a method that answers when it is cancelled, if then."""
+    """Return a method that replies only when it is cancelled."""
 
     def wait(_: Any, ident: object) -> object:
         held[ident] = method
@@ -144,7 +144,7 @@ def hold(method: str) -> Callable[[Any, object], object]:
 
 
 def progress(params: Any, _: object) -> object:
-    """Report some steps."""
+    """Report progress, one step after the other."""
     token = params["_meta"]["progressToken"]
     for done in range(1, params["steps"] + 1):
         value = {"done": done, "total": params["steps"], "message": f"step {done}"}
@@ -154,19 +154,19 @@ def progress(params: Any, _: object) -> object:
 
 
 def junk(params: Any, _: object) -> object:
-    """Write what is no message."""
+    """Write bytes that are not a message, then reply."""
     write(b"J" * params["bytes"])
     return "after the junk"
 
 
 def half(_: Any, __: object) -> object:
-    """Begin a frame that says it is longer than it is."""
+    """Write part of a frame, and no more."""
     write(b'Content-Length: 1000\r\n\r\n{"half": ')
     return ...
 
 
 def odd(_: Any, ident: object) -> object:
-    """Send two messages that jsonrpc.el does not like, and answer in the same breath."""
+    """Write two messages that jsonrpc.el cannot process, and the reply, in one write."""
     error = frame(id=None, error={"code": -32700, "message": "Parse error"})
     extra = frame(method="hello", extra="member")
     write(error + extra + frame(id=ident, result="after all"))
@@ -174,25 +174,25 @@ def odd(_: Any, ident: object) -> object:
 
 
 def raw(params: Any, ident: object) -> object:
-    """Answer with a JSON text as it is, which not every parser may like."""
+    """Reply with the given JSON text, which some parsers refuse."""
     body = f'{{"jsonrpc": "2.0", "id": {ident}, "result": {params["json"]}}}'.encode()
     write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
     return ...
 
 
 def complain(_: Any, __: object) -> object:
-    """Send an error that names no request, and no answer."""
+    """Send an error with id null, and no reply."""
     send(id=None, error={"code": -32700, "message": "Parse error: no JSON"})
     return ...
 
 
-def die(params: Any, _: object) -> object:
-    """Die in mid-call."""
-    print("last words: \u00e4\u00f6\u00fc", file=sys.stderr, flush=True)
+def leave(params: Any, _: object) -> object:
+    """Exit in the middle of a call."""
+    print("end of stderr: \u00e4\u00f6\u00fc", file=sys.stderr, flush=True)
     os._exit(params["code"])
 
 
-# What a method returns is its result; `...` stands for no answer.
+# A method returns its result, or `...` for no reply.
 ANSWERS: dict[str, Callable[[Any, object], object]] = {
     "initialize": initialize,
     "echo": echo,
@@ -211,12 +211,12 @@ ANSWERS: dict[str, Callable[[Any, object], object]] = {
     "odd": odd,
     "raw": raw,
     "complain": complain,
-    "die": die,
+    "exit": leave,
 }
 
 
 def discover(method: str) -> object:
-    """Describe the methods as FAKE_DISCOVER wants it."""
+    """Describe the methods in the way that FAKE_DISCOVER selects."""
     how = os.environ.get("FAKE_DISCOVER", "openrpc")
     if method == "rpc.discover" and how == "openrpc":
         return {"openrpc": "1.3.2", "methods": METHODS}
@@ -238,7 +238,7 @@ def discover(method: str) -> object:
 
 
 def main() -> None:
-    """Serve."""
+    """Serve requests until the end of input or shutdown."""
     while True:
         message = read()
         method, ident = message["method"], message.get("id")

@@ -20,7 +20,7 @@
            (save-window-excursion
              (duet-rpc-test-with-pyz
                ,@body
-               ;; The list may have asked something by itself.
+               ;; The list may have sent a request of its own.
                (duet-rpc-test-until (= 0 (duet-rpc-test-pending 'gateway))))))
        (delete-file file)
        (when-let ((list (get-buffer "*duet-rpc backends*")))
@@ -43,8 +43,8 @@
   (cl-find name (plist-get (duet-rpc-gateway-request "gateway/status") :backends)
            :test #'equal :key (lambda (each) (plist-get each :name))))
 
-(defun duet-rpc-test-dead-p (pid)
-  "Return non-nil if the process PID is gone."
+(defun duet-rpc-test-exited-p (pid)
+  "Return non-nil if the process PID has exited."
   (let ((state (alist-get 'state (process-attributes pid))))
     (member state '(nil "Z"))))
 
@@ -78,7 +78,7 @@
     (should (equal (duet-rpc-gateway-request "plain/echo" '(:text "é" :n 1.0))
                    '(:text "é" :n 1.0)))
     (should (eq 'ready (duet-rpc-status 'gateway)))
-    ;; The daemon is another server, and nobody has asked for it.
+    ;; The daemon is another server, and has not been started.
     (should (eq 'stopped (duet-rpc-status)))
     (let ((pid (duet-rpc-test-gateway-pid)))
       (should (duet-rpc-request "version"))
@@ -90,7 +90,7 @@
       (duet-rpc-restart 'gateway)
       (should (duet-rpc-gateway-request "version"))
       (should-not (= pid (duet-rpc-test-gateway-pid)))
-      (should (duet-rpc-test-dead-p pid)))))
+      (should (duet-rpc-test-exited-p pid)))))
 
 (ert-deftest duet-rpc-gateway-is-a-command ()
   (duet-rpc-test-with-backends
@@ -103,7 +103,7 @@
                "^duet-rpc gateway: ready, version 0.*0 calls pending"
                (duet-rpc-test-messages (call-interactively #'duet-rpc-status))))
       (should (string-match-p
-               "^duet-rpc gateway runs already; C-u M-x duet-rpc-restart"
+               "^duet-rpc gateway is already running; C-u M-x duet-rpc-restart"
                (duet-rpc-test-messages (call-interactively #'duet-rpc-start))))
       (call-interactively #'duet-rpc-show-log)
       (should (equal (buffer-name) "*duet-rpc gateway log*"))
@@ -112,7 +112,7 @@
     (should (eq 'stopped (duet-rpc-status 'gateway)))
     (should (eq 'stopped (duet-rpc-status)))))
 
-(ert-deftest duet-rpc-gateway-calls-end-as-the-daemons-do ()
+(ert-deftest duet-rpc-gateway-calls-have-the-same-outcomes ()
   (duet-rpc-test-with-backends
     (let ((err (should-error (duet-rpc-gateway-request "plain/nonsense")
                              :type 'duet-rpc-error)))
@@ -146,7 +146,7 @@
     (should (cl-find "notifications/cancelled" (duet-rpc-gateway-request "mcp/seen")
                      :test #'equal :key (lambda (each) (plist-get each :method))))))
 
-(ert-deftest duet-rpc-gateway-needs-a-command-of-its-own-beside-a-whole-one ()
+(ert-deftest duet-rpc-gateway-needs-its-own-command-beside-a-complete-one ()
   (duet-rpc-test-with duet-rpc-test-fake
     (let ((err (should-error (duet-rpc-gateway-request "version") :type 'duet-rpc-error)))
       (should (string-match-p "`duet-rpc-gateway-command'" (cadr err))))
@@ -154,9 +154,9 @@
       (should (duet-rpc-gateway-request "gateway/status")))))
 
 
-;;; Deaths
+;;; Exits
 
-(ert-deftest duet-rpc-gateway-ends-50-calls-of-a-dead-backend-once-each ()
+(ert-deftest duet-rpc-gateway-finishes-50-calls-of-a-crashed-backend ()
   (duet-rpc-test-with-backends
     (let ((ends (make-vector 50 0)) texts other)
       (should (duet-rpc-gateway-request "mcp/pid"))
@@ -178,7 +178,7 @@
       (accept-process-output nil 0.2)
       (should (equal ends (make-vector 50 1)))
       (should (equal (delete-dups texts) '("last words")))
-      ;; The other one's is still pending, and the gateway lives.
+      ;; The other backend's call is still pending, and the gateway runs.
       (should-not other)
       (should (= 1 (duet-rpc-test-pending 'gateway)))
       (duet-rpc-gateway-request "mcp/release")
@@ -186,27 +186,27 @@
                                                      :state)))
       (should (integerp (duet-rpc-gateway-request "plain/pid"))))))
 
-(ert-deftest duet-rpc-gateway-death-is-told-and-mended ()
+(ert-deftest duet-rpc-gateway-restarts-after-a-crash ()
   (duet-rpc-test-with-backends
     (let ((pids (list (duet-rpc-gateway-request "plain/pid")
                       (duet-rpc-gateway-request "mcp/pid")))
           ended)
       (duet-rpc-backends)
       (duet-rpc-test-until
-       (string-match-p "gateway started" (duet-rpc--log-tail (duet-rpc--server 'gateway) 5)))
+       (string-match-p "gateway started" (duet-rpc--stderr-tail (duet-rpc--server 'gateway) 5)))
       (duet-rpc-gateway-async-request "plain/hold" nil
                                       :error-fn (lambda (err) (push err ended)))
       (let ((shown (duet-rpc-test-messages
                      (signal-process (duet-rpc-test-gateway-pid) 9)
                      (duet-rpc-test-until ended))))
         (should (string-match-p "duet-rpc gateway was killed by signal 9; \
-it starts again in 1 s" shown))
-        (should (string-match-p "(C-u M-x duet-rpc-show-log has more)" shown))
+restarting in 1 s" shown))
+        (should (string-match-p "(C-u M-x duet-rpc-show-log shows all)" shown))
         (should (string-match-p "gateway started" shown)))
       (should (= 1 (length ended)))
       (should (eq 'waiting (duet-rpc-status 'gateway)))
       (should (string-match-p "plain +gone +0" (duet-rpc-test-row "plain")))
-      (duet-rpc-test-until (cl-every #'duet-rpc-test-dead-p pids))
+      (duet-rpc-test-until (cl-every #'duet-rpc-test-exited-p pids))
       (duet-rpc-test-until (eq 'ready (duet-rpc-status 'gateway)))
       (duet-rpc-test-until (string-match-p "stopped" (duet-rpc-test-row "plain")))
       (should (integerp (duet-rpc-gateway-request "plain/pid")))
@@ -214,7 +214,7 @@ it starts again in 1 s" shown))
 
 (ert-deftest duet-rpc-gateway-gives-up-on-a-broken-configuration ()
   (duet-rpc-test-with-config "[backends.x]\ncommand = 5\n"
-    (dotimes (_ duet-rpc--short-lives)
+    (dotimes (_ duet-rpc--max-quick-exits)
       (should-error (duet-rpc-gateway-request "version") :type 'duet-rpc-error))
     (should (eq 'failed (duet-rpc-status 'gateway)))
     (let ((text (cadr (should-error (duet-rpc-backends) :type 'user-error))))
@@ -240,13 +240,13 @@ it starts again in 1 s" shown))
                                  (* 2 (plist-get params :n))))
       (should (equal (duet-rpc-test-asked "double" '(:n 21)) '(:result 42)))
       (should (equal where "/")))
-    ;; It may itself call, wait, and ask a person.
+    ;; It may itself call, wait, and prompt the user.
     (duet-rpc-gateway-handle "plain/roots"
                              (lambda (_) (list :pid (duet-rpc-gateway-request "mcp/pid"))))
     (should (integerp (plist-get (plist-get (duet-rpc-test-asked "roots") :result) :pid)))
-    ;; Also where more is on the way than has come with the question.
-    (let ((text (make-string 500000 ?x)) heard)
-      (duet-rpc-gateway-handle "plain/big" (lambda (params) (push (plist-get params :text) heard)))
+    ;; Also if more output follows the request.
+    (let ((text (make-string 500000 ?x)) received)
+      (duet-rpc-gateway-handle "plain/big" (lambda (params) (push (plist-get params :text) received)))
       (duet-rpc-gateway-handle "plain/m" (lambda (_) (duet-rpc-gateway-request "plain/pid")))
       (should (integerp
                (plist-get (duet-rpc-gateway-request
@@ -255,8 +255,8 @@ it starts again in 1 s" shown))
                                  :after (vector (list :jsonrpc "2.0" :method "big"
                                                       :params (list :text text)))))
                           :result)))
-      (duet-rpc-test-until heard)
-      (should (equal heard (list text))))
+      (duet-rpc-test-until received)
+      (should (equal received (list text))))
     (duet-rpc-gateway-handle "plain/nothing" #'ignore)
     (should (equal (duet-rpc-test-asked "nothing") '(:result nil)))
     (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending)))))
@@ -271,14 +271,14 @@ it starts again in 1 s" shown))
                      '(7 . "not now")))
       (let (answer)
         (should (string-match-p
-                 "the function that handles plain/m failed: Oops"
+                 "handler of plain/m failed: Oops"
                  (duet-rpc-test-messages
                    (setq answer (asked (lambda (_) (error "Oops")))))))
         (should (equal answer '(-32603 . "Oops"))))
-      ;; No JSON.
+      ;; Not JSON.
       (should (equal -32603 (car (asked (lambda (_) (list :a (current-buffer)))))))
       (should (equal -32603 (car (asked (lambda (_) "\xff")))))
-      ;; A person quits; that ends whatever waits, too.
+      ;; The user quits; that also ends whatever is waiting.
       (let ((inhibit-quit nil) answer)
         (duet-rpc-gateway-async-request
          "plain/ask" '(:id 2 :method "m" :params [])
@@ -300,32 +300,32 @@ it starts again in 1 s" shown))
     (duet-rpc-gateway-handle "plain/unknown" nil)
     (should (equal (plist-get (duet-rpc-test-asked "unknown") :code) -32601))))
 
-(ert-deftest duet-rpc-gateway-handler-hears-notifications ()
+(ert-deftest duet-rpc-gateway-handler-gets-notifications ()
   (duet-rpc-test-with-backends
-    (let (heard states)
+    (let (received states)
       (duet-rpc-gateway-handle "plain/flood"
-                               (lambda (params) (push (plist-get params :number) heard)))
+                               (lambda (params) (push (plist-get params :number) received)))
       (duet-rpc-gateway-handle "gateway/stateChanged"
                                (lambda (params) (push (plist-get params :state) states)))
       (duet-rpc-gateway-request "plain/flood" '(:count 300))
-      (duet-rpc-test-until (= 300 (length heard)))
-      (should (equal (nreverse heard) (number-sequence 0 299)))
+      (duet-rpc-test-until (= 300 (length received)))
+      (should (equal (nreverse received) (number-sequence 0 299)))
       (should (equal states '("ready")))
-      ;; One that fails does not hold up the next.
-      (setq heard nil)
+      ;; A handler that fails does not block the next notification.
+      (setq received nil)
       (duet-rpc-gateway-handle "plain/flood"
                                (lambda (params)
-                                 (push params heard)
+                                 (push params received)
                                  (error "Oops")))
       (let ((debug-on-error nil))
         (should (string-match-p
-                 "handles plain/flood failed: Oops"
+                 "handler of plain/flood failed: Oops"
                  (duet-rpc-test-messages
                    (duet-rpc-gateway-request "plain/flood" '(:count 3))
-                   (duet-rpc-test-until (= 3 (length heard))))))))))
+                   (duet-rpc-test-until (= 3 (length received))))))))))
 
-(ert-deftest duet-rpc-gateway-answer-amid-the-sending-of-a-request ()
-  ;; The id of the answer is not taken for that of the request.
+(ert-deftest duet-rpc-gateway-replies-while-a-request-is-being-sent ()
+  ;; The id of the reply is not mistaken for that of the request.
   (duet-rpc-test-with-backends
     (duet-rpc-gateway-request "plain/pid")
     (let ((answered nil))
@@ -358,7 +358,7 @@ it starts again in 1 s" shown))
       (duet-rpc-test-until
        (string-match-p (format "mcp +ready +%d +0 +0 +[0-9]+s +mcp, lines" pid)
                        (duet-rpc-test-row "mcp"))))
-    ;; While nothing changes, nothing is asked.
+    ;; While nothing changes, nothing is requested.
     (accept-process-output nil 0.3)
     (let ((last duet-rpc--last-token)
           (end (+ (float-time) 1)))
@@ -372,16 +372,16 @@ it starts again in 1 s" shown))
       (duet-rpc-cancel call)
       (duet-rpc-test-until
        (string-match-p "plain +ready +[0-9]+ +0 " (duet-rpc-test-row "plain"))))
-    ;; News that come while it waits for an answer are not lost.
-    (duet-rpc-test-until (not duet-rpc--asking))
-    (setq duet-rpc--asking t)
-    (duet-rpc--ask-backends-again (duet-rpc--server 'gateway))
+    ;; A change while it waits for a reply is not lost.
+    (duet-rpc-test-until (not duet-rpc--refreshing))
+    (setq duet-rpc--refreshing t)
+    (duet-rpc--refresh-backends-async (duet-rpc--server 'gateway))
     (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
       (duet-rpc-test-until
        (string-match-p "plain +ready +[0-9]+ +1 " (duet-rpc-test-row "plain")))
       (duet-rpc-cancel call))
-    ;; Off the screen it asks only when told to.
-    (duet-rpc-test-until (not duet-rpc--asking))
+    ;; While not displayed, it is updated only on demand.
+    (duet-rpc-test-until (not duet-rpc--refreshing))
     (quit-window)
     (let ((before (duet-rpc-test-row "plain")))
       (duet-rpc-gateway-request "gateway/stop" '(:backend "plain"))
@@ -409,7 +409,7 @@ it starts again in 1 s" shown))
        (let ((now (plist-get (duet-rpc-test-backend-status "mcp") :pid)))
          (and now (/= now pid))))
       (duet-rpc-test-until (string-match-p "ready" (duet-rpc-test-row "mcp")))
-      (should (duet-rpc-test-dead-p pid))
+      (should (duet-rpc-test-exited-p pid))
       ;; Point stays on its line, in the window too.
       (should (equal "mcp" (tabulated-list-get-id)))
       (should (equal "mcp" (tabulated-list-get-id (window-point))))
@@ -423,7 +423,7 @@ it starts again in 1 s" shown))
       (goto-char (point-max))
       (should-error (duet-rpc-backends-restart) :type 'user-error))))
 
-(ert-deftest duet-rpc-backends-tells-why-one-failed ()
+(ert-deftest duet-rpc-backends-shows-why-one-failed ()
   (duet-rpc-test-with-config
       (concat (duet-rpc-test-backend "broken" "lines" "die-at-once=7")
               "[backends.missing]\ncommand = [\"no-such-program\"]\n")
@@ -447,9 +447,9 @@ it starts again in 1 s" shown))
     (should (equal (buffer-name) "*duet-rpc gateway log*"))
     (duet-rpc-test-until (string-match-p "broken.*not today" (buffer-string)))))
 
-(ert-deftest duet-rpc-backends-says-how-to-have-some ()
+(ert-deftest duet-rpc-backends-says-how-to-configure-one ()
   (duet-rpc-test-with-config ""
-    (should (string-match-p "There are no backends.*\\[backends.NAME\\]"
+    (should (string-match-p "No backends are configured.*\\[backends.NAME\\]"
                             (duet-rpc-test-messages (duet-rpc-backends))))))
 
 (ert-deftest duet-rpc-backends-calls-a-tool-or-a-method ()
@@ -463,7 +463,7 @@ it starts again in 1 s" shown))
     (should (equal (duet-rpc-test-result) '(:a 1)))))
 
 
-;;; Calling by hand
+;;; Calling interactively
 
 (ert-deftest duet-rpc-call-offers-tools-once-the-gateway-runs ()
   (duet-rpc-test-with-backends
@@ -493,11 +493,11 @@ it starts again in 1 s" shown))
       (should (equal (duet-rpc-test-called) '("tool1" :x 7)))
       (duet-rpc-call-again)
       (should (equal (duet-rpc-test-called) '("tool1" :x 7)))
-      ;; What nothing describes, but a backend's name tells.
+      ;; A method without a description, with the name of a backend.
       (duet-rpc-test-typing "plain/echo RET RET {\"b\":2} RET"
         (call-interactively #'duet-rpc-call))
       (should (equal (duet-rpc-test-result) '(:b 2)))
-      ;; One of the daemon's, also if the gateway has one of that name.
+      ;; A method of the daemon, even if the gateway has one of that name.
       (duet-rpc-test-typing "version RET" (call-interactively #'duet-rpc-call))
       (should (= 0 (cl-count-if (lambda (each) (plist-get each :role))
                                 (list (duet-rpc--find-description "version")))))
@@ -506,14 +506,14 @@ it starts again in 1 s" shown))
                         (call-interactively #'duet-rpc-call)))
                      '(user-error "other/echo: Method not found: other/echo"))))))
 
-(ert-deftest duet-rpc-call-does-without-a-gateway-that-hangs ()
+(ert-deftest duet-rpc-call-works-while-the-gateway-hangs ()
   (duet-rpc-test-with-backends
     (let ((duet-rpc-gateway-command '("sleep" "30"))
           (duet-rpc-timeout 1))
       (duet-rpc-gateway)
       (let (names)
         (should (string-match-p
-                 "tools behind the gateway are missing"
+                 "cannot list the tools behind the gateway"
                  (duet-rpc-test-messages
                    (setq names (mapcar (lambda (each) (plist-get each :name))
                                        (duet-rpc--methods))))))
@@ -581,7 +581,7 @@ it starts again in 1 s" shown))
       (delete-file file))))
 
 
-;;; Seeing
+;;; Lists and status
 
 (ert-deftest duet-rpc-list-methods-has-the-tools ()
   (duet-rpc-test-with-backends
@@ -620,13 +620,13 @@ it starts again in 1 s" shown))
              "^Gateway +ready, process [0-9]+, .*2 backends\n +plain: ready *\n +mcp: stopped"
              (buffer-string)))))
 
-(ert-deftest duet-rpc-list-of-backends-goes-on-after-a-failed-question ()
+(ert-deftest duet-rpc-backends-survives-a-failed-request ()
   (with-temp-buffer
-    (setq duet-rpc--asking t)
-    (cl-letf (((symbol-function 'duet-rpc--alive-p) #'always)
+    (setq duet-rpc--refreshing t)
+    (cl-letf (((symbol-function 'duet-rpc--running-p) #'always)
               ((symbol-function 'duet-rpc--async-request)
                (lambda (&rest _) (signal 'duet-rpc-error '("cannot be sent")))))
-      (duet-rpc--ask-backends-again (duet-rpc--server 'gateway)))
-    (should-not duet-rpc--asking)))
+      (duet-rpc--refresh-backends-async (duet-rpc--server 'gateway)))
+    (should-not duet-rpc--refreshing)))
 
 ;;; gateway-tests.el ends here

@@ -1,4 +1,4 @@
-;;; interactive-tests.el --- What a person sees  -*- lexical-binding: t; -*-
+;;; interactive-tests.el --- What the user sees  -*- lexical-binding: t; -*-
 
 ;;; Code:
 
@@ -12,9 +12,9 @@
       (duet-rpc-test-typing
           (concat "every.k TAB RET "        ; the method
                   "hi TAB RET "             ; a choice
-                  "x RET DEL 0 RET DEL 7 RET " ; no number, too small, right
+                  "x RET DEL 0 RET DEL 7 RET " ; not a number, too small, valid
                   "hello RET "              ; a text
-                  "[1 RET ] RET "           ; JSON, mended
+                  "[1 RET ] RET "           ; JSON, corrected
                   "RET "                    ; a default
                   "true RET")               ; an optional boolean
         (call-interactively #'duet-rpc-call))
@@ -23,7 +23,7 @@
                         :loud t)))
       (should (equal (car duet-rpc-method-history) "every.kindOf")))))
 
-(ert-deftest duet-rpc-call-asks-for-seldom-kinds ()
+(ert-deftest duet-rpc-call-asks-for-rare-kinds ()
   (duet-rpc-test-with-fake
     (with-temp-buffer
       (duet-rpc-test-typing
@@ -144,7 +144,7 @@
       (let ((duet-rpc--last-call nil))
         (should-error (duet-rpc-call-again) :type 'user-error)))))
 
-(ert-deftest duet-rpc-call-spares-a-read-only-buffer ()
+(ert-deftest duet-rpc-call-respects-a-read-only-buffer ()
   (duet-rpc-test-with-fake
     (duet-rpc-request "echo")
     (with-temp-buffer
@@ -153,7 +153,7 @@
                     :type 'buffer-read-only)
       (should-not (duet-rpc-test-seen "upcase")))))
 
-(ert-deftest duet-rpc-call-asks-nothing-in-vain-in-a-read-only-buffer ()
+(ert-deftest duet-rpc-call-checks-for-a-read-only-buffer-first ()
   (duet-rpc-test-with-fake
     (with-temp-buffer
       (setq buffer-read-only t)
@@ -185,7 +185,7 @@
                     :type 'user-error)
       (should (equal other (current-buffer))))))
 
-(ert-deftest duet-rpc-call-tells-errors-plainly ()
+(ert-deftest duet-rpc-call-shows-errors-plainly ()
   (duet-rpc-test-with-fake
     (should (equal (should-error (duet-rpc-call "noSuchMethod" nil))
                    '(user-error "noSuchMethod: Method not found")))))
@@ -229,7 +229,7 @@
 
 (ert-deftest duet-rpc-show-handles-every-result ()
   (dolist (result (list nil t :json-false 3 "a\nb" [1 2] '(:a (:b "é"))))
-    (duet-rpc--show result "m")
+    (duet-rpc--show-result result "m")
     (with-current-buffer "*duet-rpc result*"
       (should (derived-mode-p 'js-mode 'js-json-mode)))
     (should (equal (duet-rpc-test-result) result))))
@@ -268,7 +268,7 @@
                      (with-current-buffer "*duet-rpc result*" (buffer-string)))))))
 
 
-;;; Commands of one's own
+;;; Commands defined by the user
 
 (duet-rpc-define-command duet-rpc-test-upcase "upcase"
   "Put the region in capitals."
@@ -298,9 +298,9 @@
     (duet-rpc-test-sharp)
     (should (equal duet-rpc-test-got "SHARP"))
     (should (equal (should-error (duet-rpc-test-typo))
-                   '(user-error "mesage is no function that could take the result of \
-upcase; C-h f duet-rpc-define-command tells what :result can be")))
-    ;; In time, before anything is done.
+                   '(user-error "Cannot handle the result of upcase: mesage is not a function; \
+see C-h f duet-rpc-define-command")))
+    ;; Before anything is sent.
     (should (= 2 (length (duet-rpc-test-seen "upcase"))))))
 
 (ert-deftest duet-rpc-an-empty-text-can-be-chosen ()
@@ -386,7 +386,7 @@ upcase; C-h f duet-rpc-define-command tells what :result can be")))
     (should (equal (duet-rpc--lisp-name (car pair)) (cdr pair)))))
 
 
-;;; Seeing
+;;; Lists, help and status
 
 (ert-deftest duet-rpc-list-methods-lists-them ()
   (duet-rpc-test-with-fake
@@ -417,7 +417,7 @@ upcase; C-h f duet-rpc-define-command tells what :result can be")))
       (should (= (line-number-at-pos) 3))
       (kill-buffer))))
 
-(ert-deftest duet-rpc-describe-method-says-nothing-twice ()
+(ert-deftest duet-rpc-describe-method-repeats-nothing ()
   (duet-rpc-test-with-pyz
     (save-window-excursion
       (duet-rpc-describe-method "setLogLevel")
@@ -435,7 +435,7 @@ upcase; C-h f duet-rpc-define-command tells what :result can be")))
       (duet-rpc-test-until (string-match-p "DEBUG.*version" (buffer-string)))
       (should-error (duet-rpc-set-log-level "loud") :type 'user-error))))
 
-(ert-deftest duet-rpc-mode-line-tells-the-state ()
+(ert-deftest duet-rpc-mode-line-shows-the-state ()
   (cl-flet ((shown () (substring-no-properties
                        (string-join (duet-rpc--mode-line)))))
     (duet-rpc-test-with-fake
@@ -450,7 +450,7 @@ upcase; C-h f duet-rpc-define-command tells what :result can be")))
         (mapc #'duet-rpc-cancel calls))
       (should (equal (shown) " duet:ready")))
     (duet-rpc-test-with '("false")
-      (dotimes (_ duet-rpc--short-lives)
+      (dotimes (_ duet-rpc--max-quick-exits)
         (ignore-errors (duet-rpc-request "version")))
       (should (equal (shown) " duet:failed"))))
   (let ((mode-line-misc-info nil))
@@ -477,22 +477,22 @@ upcase; C-h f duet-rpc-define-command tells what :result can be")))
       (should (commandp (intern (match-string 1 layout)))))
     (should (= found 14))))
 
-(ert-deftest duet-rpc-menu-runs-commands-that-tell-what-they-did ()
+(ert-deftest duet-rpc-menu-runs-commands-that-show-a-message ()
   (duet-rpc-test-with-fake
     (pcase-dolist (`(,key . ,text) '(("i" . "duet-rpc: not running")
                                      ("s" . "duet-rpc is starting")
-                                     ("r" . "duet-rpc is starting anew")
-                                     ("k" . "duet-rpc has stopped")))
+                                     ("r" . "duet-rpc is restarting")
+                                     ("k" . "duet-rpc stopped")))
       (with-temp-buffer
         (should (string-search text (duet-rpc-test-messages
                                       (duet-rpc-test-typing key
                                         (call-interactively #'duet-rpc-menu)))))))))
 
-(ert-deftest duet-rpc-doctor-tells-all-without-waiting ()
+(ert-deftest duet-rpc-doctor-shows-everything-without-waiting ()
   (duet-rpc-test-with-pyz
     (duet-rpc-request "version")
     (duet-rpc-test-until
-     (string-match-p "INFO" (duet-rpc--log-tail (duet-rpc--server) 5)))
+     (string-match-p "INFO" (duet-rpc--stderr-tail (duet-rpc--server) 5)))
     (save-window-excursion
       (let ((begin (float-time)))
         (duet-rpc-doctor)
@@ -528,7 +528,7 @@ upcase; C-h f duet-rpc-define-command tells what :result can be")))
         (duet-rpc-test-until (not (string-match-p " \\.\\.\\.$" (buffer-string))))))
     (duet-rpc-stop)))
 
-(ert-deftest duet-rpc-doctor-tells-what-is-broken ()
+(ert-deftest duet-rpc-doctor-shows-what-is-broken ()
   (duet-rpc-test-with "/nowhere/duet-rpc.pyz"
     (save-window-excursion
       (let ((duet-rpc-python "no-such-python"))

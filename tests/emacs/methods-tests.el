@@ -20,7 +20,7 @@
        ,@body)))
 
 (defun duet-rpc-test-define-examples ()
-  "Evaluate the Lisp that stands at the head of each example."
+  "Evaluate the Lisp in the docstring of each example."
   (dolist (file (directory-files (expand-file-name "examples" duet-rpc-test-top) t "\\.py\\'"))
     (with-temp-buffer
       (insert-file-contents file)
@@ -111,7 +111,7 @@
         (config (expand-file-name "~/.config/duet-rpc/config.toml"))
         (duet-rpc--handlers (make-hash-table :test #'equal)))
     (make-directory (file-name-directory file) t)
-    ;; Servers of the names that the text has for them.
+    ;; Backends with the names that the README uses.
     (write-region (concat (duet-rpc-test-backend "time" "lines" "mcp")
                           (duet-rpc-test-backend "py" "content-length"))
                   nil config nil 'silent)

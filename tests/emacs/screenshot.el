@@ -1,4 +1,4 @@
-;;; screenshot.el --- Pose for a picture  -*- lexical-binding: t; -*-
+;;; screenshot.el --- Set up the screenshot  -*- lexical-binding: t; -*-
 
 ;;; Commentary:
 
@@ -39,13 +39,13 @@
   (switch-to-buffer (current-buffer)))
 
 (defun screenshot-fit ()
-  "Let the frame fill the screen."
+  "Make the frame fill the screen."
   (set-frame-position nil 0 0)
   (modify-frame-parameters nil '((internal-border-width . 6) (fullscreen . nil)))
   (set-frame-size nil (- (display-pixel-width) 12) (- (display-pixel-height) 12) t))
 
 (defun screenshot-take ()
-  "Take the picture and leave."
+  "Take the screenshot and exit."
   (redisplay t)
   (call-process "import" nil nil nil "-window" "root" (getenv "SCREENSHOT"))
   (kill-emacs))

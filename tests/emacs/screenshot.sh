@@ -1,6 +1,6 @@
 #!/bin/sh
-# Take a picture of M-x duet-rpc-call in a real Emacs window: screenshot.sh FILE.png
-# EMACS names an Emacs that can open windows; without it, the first one found is taken.
+# Take a screenshot of M-x duet-rpc-call in a real Emacs window: screenshot.sh FILE.png
+# EMACS names an Emacs that can open windows; the default is the first one found.
 set -eu
 out=$(realpath -m "${1:?usage: screenshot.sh FILE.png}")
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,7 +46,7 @@ trap 'kill $server 2> /dev/null; wait $server 2> /dev/null; rm -rf "$home"' EXIT
 tries=50
 while [ ! -s "$home/display" ]; do
   tries=$((tries - 1))
-  [ $tries -gt 0 ] || { echo "screenshot: Xvfb does not start" >&2; exit 1; }
+  [ $tries -gt 0 ] || { echo "screenshot: Xvfb did not start" >&2; exit 1; }
   sleep 0.1
 done
 
@@ -57,5 +57,5 @@ cd "$home"
 DISPLAY=:$(cat "$home/display") HOME=$home \
 EXAMPLES=$root/examples DUET_RPC_EL=$home/duet-rpc.elc DUET_RPC_PYZ=$root/dist/duet-rpc.pyz SCREENSHOT=$out \
   timeout 60 "$emacs" -Q --load "$here/screenshot.el"
-[ -s "$out" ] || { echo "screenshot: Emacs took no picture" >&2; exit 1; }
+[ -s "$out" ] || { echo "screenshot: Emacs wrote no image" >&2; exit 1; }
 echo "wrote $out"

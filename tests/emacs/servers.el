@@ -1,8 +1,8 @@
-;;; servers.el --- Servers that others wrote, through duet-rpc.el  -*- lexical-binding: t; -*-
+;;; servers.el --- Third-party servers, through duet-rpc.el  -*- lexical-binding: t; -*-
 
 ;;; Commentary:
 
-;; tests/test_gateway_servers.py runs this where the servers are installed.
+;; tests/interop/test_gateway_servers.py runs this where the servers are installed.
 ;; DUET_RPC_CONFIG puts `pylsp', `time', `files' and `everything' behind the
 ;; gateway; FOLDER is the one that `files' serves.
 
@@ -19,7 +19,7 @@
 
 (ert-deftest duet-rpc-has-tools-and-completions-over-one-connection ()
   (duet-rpc-test-with-pyz
-    (let ((duet-rpc-timeout 30) heard roots process)
+    (let ((duet-rpc-timeout 30) received roots process)
       (duet-rpc-gateway-handle "everything/roots/list"
                                (lambda (_)
                                  (setq roots t)
@@ -29,7 +29,7 @@
                                  '( :model "none" :role "assistant"
                                     :content (:type "text" :text "Well enough."))))
       (duet-rpc-gateway-handle "pylsp/textDocument/publishDiagnostics"
-                               (lambda (params) (setq heard params)))
+                               (lambda (params) (setq received params)))
       ;; The list of tools does not wait for a server that takes long to start.
       (dolist (name '("time" "files" "everything"))
         (duet-rpc-gateway-request (concat name "/initialize")))
@@ -85,8 +85,8 @@
             (should (cl-find-if (lambda (item)
                                   (string-prefix-p "dumps" (plist-get item :label)))
                                 (plist-get found :items))))
-          (duet-rpc-test-until heard)
-          (should (equal (plist-get heard :uri) (plist-get document :uri))))
+          (duet-rpc-test-until received)
+          (should (equal (plist-get received :uri) (plist-get document :uri))))
         (duet-rpc-backends)
         (dolist (name '("pylsp" "time" "files" "everything"))
           (goto-char (point-min))

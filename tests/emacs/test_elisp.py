@@ -1,7 +1,7 @@
-"""The Emacs side, in real Emacsen: every ERT test, the byte-compiler, checkdoc, package-lint.
+"""duet-rpc.el in real Emacsen: every ERT test, the byte compiler, checkdoc and package-lint.
 
-`EMACSEN` names the Emacsen, as commands parted by spaces. One Emacs runs one file of ERT
-tests, with a home directory of its own.
+`EMACSEN` lists the Emacs commands, separated by spaces. Each file of ERT tests runs in an Emacs of
+its own, with a home directory of its own.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ FORWARDED = ("PATH", "LANG", "LC_ALL", "TMPDIR")
 
 @pytest.fixture(params=EMACSEN)
 def emacs(request: pytest.FixtureRequest) -> str:
-    """Give each Emacs; skip where it is missing, except where everything must be tested."""
+    """Return each Emacs command; skip it if it is not installed, but fail in CI."""
     command = str(request.param)
     if shutil.which(command) is None:
-        message = f"there is no {command}"
+        message = f"{command} is not installed"
         if os.environ.get("CI") == "true":
             pytest.fail(message)
         pytest.skip(message)
@@ -45,7 +45,7 @@ def emacs(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Give an environment with a home directory of its own."""
+    """Return an environment with a home directory of its own."""
     kept = {name: os.environ[name] for name in FORWARDED if name in os.environ}
     path = str(Path(sys.executable).parent) + os.pathsep + kept.get("PATH", os.defpath)
     home = tmp_path / "home"
@@ -79,15 +79,15 @@ def run(
 
 
 def on_terminal(emacs: str, environment: dict[str, str], form: str, timeout: float = 60) -> str:
-    """Evaluate a form in an Emacs on a terminal, where there is an echo area; return its value."""
+    """Evaluate a form in an Emacs on a terminal, which has an echo area; return its value."""
     value = Path(environment["HOME"]) / "value"
-    wrapped = f"""(let ((value "nothing: the form has failed"))
+    wrapped = f"""(let ((value "no value: the form failed"))
       (unwind-protect (setq value (format "%s" {form}))
         (let ((coding-system-for-write 'utf-8-unix))
           (write-region value nil "{value}" nil 'quiet))
         (kill-emacs)))"""
     ours, theirs = pty.openpty()
-    # Who opens a terminal at the head of a session has it for /dev/tty.
+    # A session leader that opens a terminal gets it as its controlling terminal.
     shell = f'exec "$0" "$@" < {os.ttyname(theirs)} > {os.ttyname(theirs)} 2>&1'
     process = subprocess.Popen(
         ["sh", "-c", shell, emacs, "-Q", "-nw", "-l", str(LIBRARY), "--eval", wrapped],
@@ -109,7 +109,7 @@ def on_terminal(emacs: str, environment: dict[str, str], form: str, timeout: flo
 
 @pytest.mark.parametrize("file", sorted(path.name for path in TESTS.glob("*-tests.el")))
 def test_ert(emacs: str, environment: dict[str, str], file: str) -> None:
-    """Run a file of ERT tests; none may fail, and all must have run."""
+    """Run a file of ERT tests; all of them must have run and passed."""
     result = run(
         emacs, environment, "-L", TESTS, "-l", TESTS / file, "-f", "ert-run-tests-batch-and-exit"
     )
@@ -122,7 +122,7 @@ def test_ert(emacs: str, environment: dict[str, str], file: str) -> None:
 def test_byte_compiles_without_warnings(
     emacs: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Compile the library, warnings being errors."""
+    """Compile the library with warnings as errors."""
     copy = tmp_path / LIBRARY.name
     shutil.copy(LIBRARY, copy)
     strict = "(setq byte-compile-error-on-warn t)"
@@ -132,7 +132,7 @@ def test_byte_compiles_without_warnings(
 
 
 def test_checkdoc_is_silent(emacs: str, environment: dict[str, str]) -> None:
-    """Check the docstrings and the messages."""
+    """Check docstrings and messages."""
     form = f'(checkdoc-file "{LIBRARY}")'
     result = run(emacs, environment, "-l", "checkdoc", "--eval", form)
     assert result.returncode == 0, result.stdout
@@ -140,7 +140,7 @@ def test_checkdoc_is_silent(emacs: str, environment: dict[str, str]) -> None:
 
 
 def test_package_lint_is_silent(emacs: str, environment: dict[str, str]) -> None:
-    """Check what MELPA would check."""
+    """Run the checks that MELPA runs."""
     sources = sorted(Path("/usr/share/emacs/site-lisp/elpa-src").glob("*"))
     if not any(path.name.startswith("package-lint") for path in sources):
         pytest.skip("package-lint is not installed; on Debian: apt-get install elpa-package-lint")
@@ -167,7 +167,7 @@ def test_package_lint_is_silent(emacs: str, environment: dict[str, str]) -> None
 
 
 def gone(pid: int, seconds: float) -> bool:
-    """Wait until a process is gone; one that nobody has waited for yet is."""
+    """Wait until a process has exited and return whether it has; a zombie counts as exited."""
     end = time.monotonic() + seconds
     status = Path(f"/proc/{pid}/status")
     while time.monotonic() < end:
@@ -186,7 +186,7 @@ def gone(pid: int, seconds: float) -> bool:
 def test_emacs_leaves_no_process(
     emacs: str, environment: dict[str, str], how: str, doing: str
 ) -> None:
-    """End Emacs the hard way and the usual way; the daemon goes with it, nothing is asked."""
+    """Kill Emacs, or exit it normally; the daemon exits too, without a prompt."""
     form = """(progn
       (setq duet-rpc-program (getenv "DUET_RPC_PYZ")
             duet-rpc-arguments (list "rpc" "--methods" (getenv "METHODS")))
@@ -225,7 +225,7 @@ def test_emacs_leaves_no_process(
 def test_emacs_leaves_no_backend(
     emacs: str, environment: dict[str, str], how: str, tmp_path: Path
 ) -> None:
-    """End Emacs while a call to a backend is pending; all behind the gateway goes, unasked."""
+    """End Emacs while a call to a backend is pending; all processes exit, without a prompt."""
     habits = ("ignore-term", "stay")
     config = write_config(tmp_path / "c.toml", {"b": backend(*habits)})
     form = """(progn
@@ -263,8 +263,8 @@ def test_emacs_leaves_no_backend(
             assert gone(child, 6)
 
 
-def test_a_crash_is_told_in_the_echo_area(emacs: str, environment: dict[str, str]) -> None:
-    """Kill the daemon; what a person reads of it stays on the screen."""
+def test_a_crash_is_reported_in_the_echo_area(emacs: str, environment: dict[str, str]) -> None:
+    """Kill the daemon; the message about it stays in the echo area."""
     form = """(progn
       (setq duet-rpc-program (getenv "DUET_RPC_PYZ"))
       (duet-rpc-request "version")
@@ -274,11 +274,11 @@ def test_a_crash_is_told_in_the_echo_area(emacs: str, environment: dict[str, str
           (accept-process-output nil 0.05)))
       (current-message))"""
     shown = on_terminal(emacs, environment, form)
-    assert shown.startswith("duet-rpc was killed by signal 9; it starts again in 1 s")
+    assert shown.startswith("duet-rpc was killed by signal 9; restarting in 1 s")
 
 
 def test_doctor_in_a_plain_emacs(emacs: str, environment: dict[str, str]) -> None:
-    """Run the doctor where nothing else has been loaded, as ERT would have done."""
+    """Run the doctor with no other library loaded; ERT would load some."""
     form = """(progn
       (setq duet-rpc-program (getenv "DUET_RPC_PYZ"))
       (duet-rpc-doctor)
@@ -293,7 +293,7 @@ def test_doctor_in_a_plain_emacs(emacs: str, environment: dict[str, str]) -> Non
 
 
 def test_unloading_leaves_nothing(emacs: str, environment: dict[str, str]) -> None:
-    """Unload the library; its daemon and its part of the mode line go with it."""
+    """Unload the library; its daemon exits and its part of the mode line is removed."""
     form = """(progn
       (setq duet-rpc-program (getenv "DUET_RPC_PYZ"))
       (duet-rpc-mode-line-mode 1)
@@ -307,10 +307,8 @@ def test_unloading_leaves_nothing(emacs: str, environment: dict[str, str]) -> No
     assert result.stdout.splitlines()[-1] == "nil nil", result.stdout
 
 
-def test_commands_are_there_before_the_library_is_loaded(
-    emacs: str, environment: dict[str, str], tmp_path: Path
-) -> None:
-    """Take the autoloads that package.el would make; every entry is there, nothing is loaded."""
+def test_commands_are_autoloaded(emacs: str, environment: dict[str, str], tmp_path: Path) -> None:
+    """Generate autoloads as package.el does; they define every command and load nothing."""
     copy = tmp_path / "package" / LIBRARY.name
     copy.parent.mkdir()
     shutil.copy(LIBRARY, copy)

@@ -40,7 +40,7 @@
       (should-not (= local (duet-rpc-test-pid)))
       (should (= 2 (hash-table-count duet-rpc--servers)))
       (should (= 1 (length (duet-rpc-test-copies))))
-      ;; Both at once, and text that a terminal would spoil.
+      ;; Both at once, and text that a terminal would alter.
       (let (got)
         (dotimes (_ 20)
           (duet-rpc-async-request "version" nil :success-fn (lambda (r) (push r got)))
@@ -59,7 +59,7 @@
       (duet-rpc-set-log-level "debug")
       (duet-rpc-request "version")
       (duet-rpc-test-until
-       (string-match-p "DEBUG" (duet-rpc--log-tail (duet-rpc--server) 5)))
+       (string-match-p "DEBUG" (duet-rpc--stderr-tail (duet-rpc--server) 5)))
       ;; The second time it is there already.
       (let ((copy (car (duet-rpc-test-copies))))
         (set-file-times copy 0)
@@ -92,7 +92,7 @@
             (should (eq 'ready (duet-rpc-status 'gateway)))))
       (delete-file config))))
 
-(ert-deftest duet-rpc-tells-when-the-other-host-has-nothing ()
+(ert-deftest duet-rpc-says-when-the-other-host-has-no-program ()
   (duet-rpc-test-with "/nowhere/duet-rpc.pyz"
     (let* ((default-directory (concat duet-rpc-test-host "/"))
            (err (should-error (duet-rpc-request "version") :type 'duet-rpc-error)))
@@ -104,18 +104,18 @@
       (should (string-match-p (concat "program for " duet-rpc-test-host) (cadr err)))
       (should (string-match-p "duet-rpc (on the path: .*/bin" (cadr err))))))
 
-(ert-deftest duet-rpc-tells-when-the-other-host-has-no-python ()
+(ert-deftest duet-rpc-says-when-the-other-host-has-no-python ()
   (duet-rpc-test-with-pyz
     (let* ((duet-rpc-python "no-such-python")
            (default-directory (concat duet-rpc-test-host "/"))
            (err (should-error (duet-rpc-request "version") :type 'duet-rpc-error)))
-      (should (string-match-p "was not found; is `duet-rpc-python' right" (cadr err)))
+      (should (string-match-p "exited with code 127, command not found (see `duet-rpc-python')" (cadr err)))
       (should (string-match-p "no-such-python: not found" (cadr err)))
-      ;; No timer reaches for another host.
-      (should-not (duet-rpc--server-timer (duet-rpc--server)))
+      ;; No timer connects to another host.
+      (should-not (duet-rpc--server-restart-timer (duet-rpc--server)))
       (should (eq (duet-rpc-status) 'stopped)))))
 
-(ert-deftest duet-rpc-copies-no-program-that-works-only-where-it-is ()
+(ert-deftest duet-rpc-copies-only-python-programs ()
   (let ((script (make-temp-file "duet-rpc-script")))
     (unwind-protect
         (duet-rpc-test-with script

@@ -60,28 +60,31 @@ def test_a_signal_right_after_a_reply_is_never_missed() -> None:
 
 JUST_BEFORE = r"""
 #define _GNU_SOURCE
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+static int left;
 ssize_t read(int fd, void *data, size_t size)
 {
-    static int left;
-    if (size == 65536 && left > 0 && --left == 0)
-        raise(SIGTERM);
     ssize_t got = syscall(SYS_read, fd, data, size);
     if (got > 0 && memmem(data, (size_t)got, "\"late\"", 6))
         left = LATE;
     return got;
 }
+int poll(struct pollfd *fds, nfds_t count, int timeout)
+{
+    if (left > 0 && --left == 0)
+        raise(SIGTERM);
+    return syscall(SYS_poll, fds, count, timeout);
+}
 """
-"""A `read` that is sent a signal when Python has looked for one the last time."""
+"""A `poll` that is sent a signal when Python has looked for one the last time."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
-@pytest.mark.parametrize(
-    "late", [1, 2, 3], ids=["after a reply", "after a tick", "after the last tick"]
-)
+@pytest.mark.parametrize("late", [1, 2], ids=["after a reply", "when it is idle"])
 def test_a_signal_in_the_last_moment_before_it_sleeps_is_not_missed(
     tmp_path: Path, late: int
 ) -> None:
@@ -114,9 +117,9 @@ def test_a_signal_in_the_middle_of_many_requests_is_not_missed(number: Signals) 
             assert (code, seconds < 1.5) == (0, True)
 
 
-def test_a_parent_that_blocks_the_timers_signal_does_no_harm() -> None:
+def test_a_parent_that_blocks_signals_does_no_harm() -> None:
     def block() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
     with daemon(WITH_METHODS, preexec_fn=block) as client:
         assert client.process.stderr is not None
@@ -127,14 +130,14 @@ def test_a_parent_that_blocks_the_timers_signal_does_no_harm() -> None:
         assert client.wait()[0] == 0
 
 
-def test_a_tick_in_the_middle_of_a_tick_breaks_no_method() -> None:
-    # On a machine under load the next tick is there before the last one is done.
+def test_stray_signals_of_the_supervision_break_no_method() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version")
         for id in range(20):
             client.send(request(id, "spin", [0.1]))
             while client.silent_for(0):
-                client.signal(signal.SIGALRM)
+                client.signal(signal.SIGURG)
+                client.signal(signal.SIGVTALRM)
             assert client.receive() == {"jsonrpc": "2.0", "id": id, "result": "spun"}
 
 
@@ -151,7 +154,7 @@ def test_an_error_of_the_input_is_no_error_of_the_method_that_runs() -> None:
     assert log.count("ERROR") == 1
 
 
-@pytest.mark.parametrize("room", range(26, 15, -1))
+@pytest.mark.parametrize("room", range(28, 18, -1))
 def test_what_comes_while_a_method_is_deep_in_a_recursion_is_read_as_ever(room: int) -> None:
     nested: object = None
     for _ in range(900):
@@ -228,7 +231,7 @@ def test_a_running_request_has_two_seconds(trigger: str, method: str) -> None:
     assert code == 0
     assert 1.5 < took < 3.0
     assert "shutting down gracefully" in log
-    assert "gave up what was still running after 2 s" in log
+    assert "method still running 2 s after shutdown began" in log
 
 
 @pytest.mark.parametrize("method", ["spin", "sleep"])
@@ -303,7 +306,7 @@ def test_after_a_signal_nothing_more_is_read() -> None:
 def test_frames_behind_a_running_method_are_all_answered_at_the_end_of_input() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version")
-        client.send(b"".join(request(n, "sleep", [0.8]) for n in range(4)))
+        client.send(b"".join(request(n, "sleep", [0.3]) for n in range(4)))
         client.close_input()
         assert [client.receive()["id"] for _ in range(4)] == [0, 1, 2, 3]
         code, _ = end(client)

@@ -107,12 +107,12 @@ def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
     decoder = ContentLengthDecoder()
     decoder.feed(frame(b" " * BODY_MAX))
     taken = decoder.next()
-    assert isinstance(taken, (bytes, bytearray))
+    assert isinstance(taken, bytes)
     assert len(taken) == BODY_MAX
     decoder.feed(b"Content-Length: %d\r\n\r\n" % (BODY_MAX + 1))
     fault = decoder.next()
     assert isinstance(fault, Fault)
-    assert fault.reason == "oversize"
+    assert fault.error.data == {"reason": "oversize"}
 
 
 def test_discarding_a_gigabyte_costs_no_memory() -> None:
@@ -144,29 +144,9 @@ def test_a_large_body_in_pieces_is_copied_a_few_times_at_most() -> None:
     body = decoder.next()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert isinstance(body, bytearray)
+    assert isinstance(body, bytes)
     assert len(body) == BODY_MAX - 1
     assert peak < 2.6 * BODY_MAX
-
-
-def test_a_header_in_single_bytes_is_looked_at_once() -> None:
-    class Counting(bytearray):
-        looked = 0
-
-        def find(self, sub: bytes, start: int = 0, end: int = 1 << 30) -> int:  # type: ignore[override]
-            Counting.looked += min(end, len(self)) - start
-            return super().find(sub, start, end)
-
-    decoder = ContentLengthDecoder()
-    decoder._buffer = Counting()
-    data = b"X-Pad: " + b"a" * 8000
-    decoder.feed(data[:1])
-    decoder._buffer = Counting(decoder._buffer)
-    decoder.next()
-    for byte in data[1:]:
-        decoder.feed(bytes([byte]))
-        assert decoder.next() is None
-    assert Counting.looked < 2 * len(data)
 
 
 def test_a_lost_decoder_holds_at_most_one_header() -> None:
@@ -190,15 +170,6 @@ def test_a_dropped_header_is_not_completed_by_its_rest() -> None:
     decoder.feed(b"3\r\n\r\n" + VERSION.encode())
     assert decoder.next() is None
     decoder.feed(GOOD)
-    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
-
-
-@pytest.mark.parametrize("size", [500, 5000])
-def test_a_frame_swallowed_by_one_that_never_ended_is_served_after_all(size: int) -> None:
-    decoder = ContentLengthDecoder()
-    decoder.feed(b"Content-Length: %d\r\n\r\n" % size + VERSION.encode() + GOOD)
-    assert decoder.next() is None
-    decoder.expire()
     assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
 
 
@@ -228,114 +199,13 @@ def test_an_empty_body_is_a_frame_and_takes_nothing_of_what_follows() -> None:
     assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
 
 
-@pytest.mark.parametrize("size", [1, 43, 100_000])
-def test_nothing_is_held_where_the_next_byte_begins_a_frame_and_only_there(size: int) -> None:
-    decoder = ContentLengthDecoder()
-    assert decoder.take_back(0) == b""
-    for _ in range(2):
-        data = frame(b" " * size)
-        decoder.feed(data[:-1])
-        assert decoder.next() is None
-        assert decoder.take_back(0) is None
-        decoder.feed(data[-1:])
-        assert decoder.take_back(0) is None
-        assert decoder.next() == b" " * size
-        assert decoder.next() is None
-        assert decoder.take_back(0) == b""
-        assert len(decoder._buffer) < 100_000, "a large frame is kept for nothing"
-    decoder.feed(b"garbage\n")
-    assert isinstance(decoder.next(), Fault)
-    assert decoder.next() is None
-    assert decoder.take_back(100) is None
-
-
-BODY = bytes(range(256)) * 40
-
-
-def in_one_place(size: int) -> ContentLengthDecoder:
-    """Feed so much of a frame with that body, and have it come together in one place."""
-    decoder, made = ContentLengthDecoder(), list[int]()
-    decoder.feed(frame(BODY)[: -len(BODY)] + BODY[:size])
-    assert decoder.next() is None
-    decoder.reserve(2000, made.append)
-    assert made == [len(BODY)]
-    assert decoder.partial
-    return decoder
-
-
-def test_a_large_body_comes_together_in_one_place() -> None:
-    for rest in (b"", GOOD):
-        decoder = in_one_place(2000)
-        for at in range(2000, len(BODY), 1000):
-            assert decoder.next() is None
-            decoder.feed(BODY[at : at + 1000] + (rest if at + 1000 >= len(BODY) else b""))
-        assert decoder.next() == BODY
-        assert decoder.next() == (rest.partition(b"\r\n\r\n")[2] or None)
-
-
-def test_a_large_body_behind_garbage_comes_together_too() -> None:
-    decoder = ContentLengthDecoder()
-    decoder.feed(b"garbage\n" + frame(BODY)[:5000])
-    assert isinstance(decoder.next(), Fault)
-    assert decoder.next() is None
-    decoder.reserve(2000, lambda _: None)
-    decoder.feed(frame(BODY)[5000:])
-    assert decoder.next() == BODY
-
-
-@pytest.mark.parametrize(("come", "large"), [(1999, 2000), (8241, 2000), (3000, 3001)])
-def test_what_is_not_large_or_nearly_there_grows_as_it_comes(come: int, large: int) -> None:
-    decoder = ContentLengthDecoder()
-    decoder.feed(frame(BODY)[: -len(BODY)] + BODY[:come])
-    assert decoder.next() is None
-    decoder.reserve(large, lambda _: pytest.fail("it is not large"))
-    decoder.feed(BODY[come:])
-    assert decoder.next() == BODY
-
-
-def test_the_rest_of_a_header_is_no_large_body() -> None:
-    decoder = ContentLengthDecoder()
-    decoder.feed(b"Content-Length: 43\r\nX-Header: of some length")
-    assert decoder.next() is None
-    decoder.reserve(10, lambda _: pytest.fail("it is not a body"))
-    decoder.feed(b"\r\n\r\n" + VERSION.encode())
-    assert decoder.next() == VERSION.encode()
-
-
-def test_a_large_body_that_is_cut_off_is_one_fault_with_what_has_come() -> None:
-    decoder = in_one_place(2000)
-    decoder.feed(b"more")
-    decoder.finish()
-    fault = decoder.next()
-    assert isinstance(fault, Fault)
-    assert (fault.detail, fault.body) == (
-        "input ended before the announced length", BODY[:2000] + b"more",
-    )  # fmt: skip
-
-
-def test_a_frame_swallowed_by_a_large_one_is_served_after_all() -> None:
-    decoder = in_one_place(2000)
-    decoder.feed(b"\n" + GOOD)
-    assert decoder.next() is None
-    decoder.expire()
-    for _ in range(2):
-        assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
-        assert decoder.next() is None
-        decoder.feed(GOOD)
-    decoder = in_one_place(2000)
-    decoder.feed((b"\n" + GOOD).ljust(len(BODY) - 2000))
-    assert decoder.next() == BODY[:2000] + (b"\n" + GOOD).ljust(len(BODY) - 2000)
-    decoder.reject()
-    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
-
-
 @pytest.mark.parametrize("value", BAD_LENGTHS.values(), ids=list(BAD_LENGTHS))
 def test_a_length_that_is_no_number_is_never_taken_for_one(value: str) -> None:
     decoder = ContentLengthDecoder()
     decoder.feed(length(value))
     fault = decoder.next()
     assert isinstance(fault, Fault)
-    assert fault.detail == "Content-Length is not a number"
+    assert fault.error.message == "Parse error: Content-Length is not a number"
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
@@ -346,14 +216,13 @@ def test_the_head_of_an_oversized_answer_is_waited_for_after_a_broken_frame_too(
     decoder.reject()
     assert decoder.next() == b" " * size
     assert decoder.next() is None
-    assert decoder.take_back(0) == b""
     decoder.feed(b"Content-Length: 99999999\r\n\r\n")
     assert decoder.next() is None
     head = b'{"jsonrpc":"2.0","id":7,'.ljust(PEEK)
     decoder.feed(head)
     fault = decoder.next()
     assert isinstance(fault, Fault)
-    assert (fault.reason, fault.body) == ("oversize", head)
+    assert (fault.error.data, fault.body) == ({"reason": "oversize"}, head)
 
 
 @pytest.mark.parametrize(
@@ -371,5 +240,31 @@ def test_where_the_input_ended_is_said(data: bytes, detail: str) -> None:
     decoder.finish()
     fault = decoder.next()
     assert isinstance(fault, Fault)
-    assert fault.detail == detail
+    assert fault.error.message == f"Parse error: {detail}"
     assert decoder.next() is None
+
+
+@pytest.mark.parametrize("size", [500, 5000])
+def test_nothing_inside_a_frame_that_never_ended_is_served(size: int) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"Content-Length: %d\r\n\r\n" % size + VERSION.encode() + GOOD)
+    assert decoder.next() is None
+    decoder.expire()
+    assert decoder.next() is None
+    assert not decoder.partial
+    decoder.feed(GOOD)
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+def test_a_refused_header_must_end_in_time() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"X: " + b"a" * 9000)
+    assert isinstance(decoder.next(), Fault)
+    for rest in (b"a" * 100_000, b"\r\nContent-Length: 100\r\n", b"\r\nsome of the body"):
+        decoder.feed(rest)
+        assert decoder.next() is None
+        assert decoder.partial
+        assert len(decoder._buffer) <= HEADER_MAX + 1
+    decoder.expire()
+    decoder.feed(GOOD)
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]

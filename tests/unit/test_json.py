@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from duet_rpc.jsonrpc.messages import Failure, Request, parse, to_json
+from duet_rpc.jsonrpc.jsontext import dumps
+from duet_rpc.jsonrpc.messages import InvalidMessage, Request, read_message
 from tests.json_texts import ACCEPT, EITHER, REFUSE
 from tests.support import daemon, frame, request
 
@@ -18,28 +19,28 @@ def as_params(text: bytes, id: int = 1) -> bytes:
 
 @pytest.mark.parametrize("name", ACCEPT)
 def test_json_that_must_be_taken(name: str) -> None:
-    message = parse(as_params(ACCEPT[name]))
+    message = read_message(as_params(ACCEPT[name]))
     assert isinstance(message, Request)
     assert message.params == [json.loads(ACCEPT[name])]
-    alone = parse(ACCEPT[name])
-    assert not isinstance(alone, Failure) or alone.code == -32600
+    alone = read_message(ACCEPT[name])
+    assert not isinstance(alone, InvalidMessage) or alone.failure.error.code == -32600
 
 
 @pytest.mark.parametrize("name", REFUSE)
 def test_json_that_must_be_refused(name: str) -> None:
     if name not in ("nothing", "only space"):  # nothing in brackets is an empty array
-        message = parse(as_params(REFUSE[name]))
-        assert isinstance(message, Failure)
-        assert message.code == -32700
-    alone = parse(REFUSE[name])
-    assert isinstance(alone, Failure)
-    assert alone.code == -32700
+        message = read_message(as_params(REFUSE[name]))
+        assert isinstance(message, InvalidMessage)
+        assert message.failure.error.code == -32700
+    alone = read_message(REFUSE[name])
+    assert isinstance(alone, InvalidMessage)
+    assert alone.failure.error.code == -32700
 
 
 @pytest.mark.parametrize("name", EITHER)
 def test_json_that_may_be_either(name: str) -> None:
     text, accepted = EITHER[name]
-    assert isinstance(parse(as_params(text)), Request if accepted else Failure)
+    assert isinstance(read_message(as_params(text)), Request if accepted else InvalidMessage)
 
 
 def test_json_through_the_process() -> None:
@@ -59,12 +60,12 @@ def test_json_through_the_process() -> None:
 
 
 def test_an_object_is_written_in_its_own_order_and_whole() -> None:
-    assert to_json({"b": 1, "a": {"d": 2, "c": 3}}) == b'{"b":1,"a":{"d":2,"c":3}}'
+    assert dumps({"b": 1, "a": {"d": 2, "c": 3}}) == '{"b":1,"a":{"d":2,"c":3}}'
     with pytest.raises(TypeError):
-        to_json({("a", "pair"): 1})
+        dumps({("a", "pair"): 1})
 
 
 def test_the_id_behind_a_string_with_a_raw_newline_is_read() -> None:
-    message = parse(b'{"method":"a\nb","id":7,"x":1}')
-    assert isinstance(message, Failure)
-    assert (message.code, message.id) == (-32700, "7")
+    message = read_message(b'{"method":"a\nb","id":7,"x":1}')
+    assert isinstance(message, InvalidMessage)
+    assert (message.failure.error.code, message.failure.id) == (-32700, 7)

@@ -7,6 +7,7 @@ of the backends are in `backend_requests.py`.
 from __future__ import annotations
 
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.pending import Call
@@ -34,6 +35,17 @@ CANCELLED = Error.of(REQUEST_CANCELLED)
 IN_FLIGHT = Error.of(INVALID_REQUEST, "a request with this id is in flight")
 
 
+class ClientRequest:
+    """One request without a reply."""
+
+    __slots__ = ("id", "method", "started")
+
+    def __init__(self, id: int, method: str) -> None:
+        self.id = id  # that it has in the gateway and at its backend
+        self.method = method
+        self.started = monotonic()
+
+
 class ClientRequests:
     """The client's requests without a reply."""
 
@@ -51,7 +63,7 @@ class ClientRequests:
         self._dialect = dialect  # which speaks so of progress
         self._replies_to_cancelled = replies_to_cancelled
         self._ids = IdRemapper()
-        self._in_flight: Incoming[int] = Incoming()  # the ids that they have in the gateway
+        self._in_flight: Incoming[ClientRequest] = Incoming()
         self._own: dict[int, None] = {}  # those that the gateway itself replies to later
         self.fresh_id = self._ids.fresh
 
@@ -79,8 +91,6 @@ class ClientRequests:
         if params is not None:
             params = self._exchange_tokens(backend, id, call, params)
         backend.request(id, call, params)
-        if self._log.level <= DEBUG:
-            self._log.debug("forwarded", request.method, write_id(request.id))
 
     def begin_own(self, request: Request) -> int | None:
         """Begin a request that the gateway replies to later; None where it was refused."""
@@ -102,7 +112,7 @@ class ClientRequests:
             self.refuse(request, refusal)
             return None
         id = self._ids.remap(request.id, backend)
-        self._in_flight.add(request.id, id)
+        self._in_flight.add(request.id, ClientRequest(id, request.method))
         return id
 
     def refuse_duplicate(self, request: Request) -> bool:
@@ -158,7 +168,10 @@ class ClientRequests:
 
     def finish(self, id: int, outcome: Outcome) -> None:
         """Send the client the reply to a request."""
-        original = self._release(id)
+        original, request = self._release(id)
+        if self._log.level <= DEBUG:
+            took = (monotonic() - request.started) * 1000
+            self._log.debug(f"answered in {took:.1f} ms", request.method, write_id(original))
         if isinstance(outcome, Success):
             self._send(Success(original, outcome.result))
         else:
@@ -177,14 +190,14 @@ class ClientRequests:
         """Return True while the client waits for a reply of the gateway's own."""
         return id in self._own
 
-    def _release(self, id: int) -> Id:
-        """Forget a request; return the id that the client chose."""
+    def _release(self, id: int) -> tuple[Id, ClientRequest]:
+        """Forget a request; return it, and the id that the client chose."""
         self._own.pop(id, None)
         found = self._ids.restore(id)
-        if found is None:
+        request = None if found is None else self._in_flight.pop(found[0])
+        if found is None or request is None:
             raise KeyError(id)
-        self._in_flight.pop(found[0])
-        return found[0]
+        return found[0], request
 
     def cancel(self, notification: Notification, key: str) -> None:
         """Cancel the request that a notification names."""
@@ -198,14 +211,14 @@ class ClientRequests:
 
     def abandon(self, original: Id) -> bool:
         """Forget a request, here and at its backend; return False where there is none."""
-        id = self._in_flight.pop(original)
-        if id is None:
+        request = self._in_flight.pop(original)
+        if request is None:
             return False
-        self._own.pop(id, None)
-        found = self._ids.restore(id)
+        self._own.pop(request.id, None)
+        found = self._ids.restore(request.id)
         backend = None if found is None else self._backends.get(found[1])
         if backend is not None:
-            backend.cancel(id)
+            backend.cancel(request.id)
         return True
 
     def refuse_own(self, text: str) -> None:

@@ -8,6 +8,7 @@ carries is passed on as it came.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from duet_rpc.failures import describe
@@ -29,6 +30,7 @@ from duet_rpc.jsonrpc.framing import CONTENT_LENGTH
 from duet_rpc.jsonrpc.jsontext import write_id
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.jsonrpc.messages import Failure, Notification, Request, Success
+from duet_rpc.log import DEBUG
 from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.registry import Registry, json_type
 from duet_rpc.server import dispatch
@@ -87,15 +89,13 @@ class Gateway:
 
     def run(self) -> int:
         """Serve until asked to exit; return the exit code."""
-        loop = self._loop
-        loop.on_signal = self._handle_signal
-        loop.on_child_exit = self._check_backends
+        self._loop.watch_signals(self._handle_signal, self._check_backends)
         self._client.on_first_send = self._handle_first_send
         self._client.update_reading()
         for backend in self._backends.values():
             if backend.settings.start == "eager":
                 backend.process.start()
-        loop.run()
+        self._loop.run()
         return self._shutdown.exit_code
 
     def release(self) -> None:
@@ -141,6 +141,8 @@ class Gateway:
 
     def handle_message(self, message: Message) -> None:
         """Route a message of the client."""
+        if self._log.level <= DEBUG and isinstance(message, Request):
+            self._log.debug("received", message.method, write_id(message.id))
         try:
             if isinstance(message, Request):
                 self._handle_request(message)
@@ -239,6 +241,7 @@ class Gateway:
 
     def _call_own(self, message: Request | Notification) -> None:
         """Call one of the gateway's own methods."""
+        started = monotonic()
         params = params_of(message)
         method = self._registry.find(message.method)
         result: str | Refused
@@ -249,6 +252,8 @@ class Gateway:
         if isinstance(result, Refused):
             self._refuse(message, result)
         elif isinstance(message, Request):
+            took = (monotonic() - started) * 1000
+            self._log.debug(f"answered in {took:.1f} ms", message.method, write_id(message.id))
             self._client.send(Success(message.id, raw(result)))
 
     def _refuse(self, message: Request | Notification, refused: Refused) -> None:

@@ -90,11 +90,7 @@ class Loop:
         self._soon: list[Callable[[], object]] = []
         self._unflushed: list[Flushable] = []
         self._running = True
-        self._signals = SignalPipe()
-        self.on_signal: Callable[[str], None] = lambda _name: None
-        self.on_child_exit: Callable[[], object] = lambda: None
         self.on_idle: Callable[[], object] | None = None  # called once, with nothing else to do
-        self.watch(self._signals.descriptor, EVENT_READ, self._handle_signals)
 
     # Descriptors.
 
@@ -146,12 +142,20 @@ class Loop:
 
     # Signals.
 
-    def _handle_signals(self) -> None:
-        child_exited, name = self._signals.read()
-        if child_exited:
-            self.on_child_exit()
-        if name is not None:
-            self.on_signal(name)
+    def watch_signals(
+        self, on_shutdown: Callable[[str], object], on_child_exit: Callable[[], object]
+    ) -> None:
+        """Call a function with the name of the first signal to shut down, another on SIGCHLD."""
+        pipe = SignalPipe()
+
+        def handle() -> None:
+            child_exited, name = pipe.read()
+            if child_exited:
+                on_child_exit()
+            if name is not None:
+                on_shutdown(name)
+
+        self.watch(pipe.descriptor, EVENT_READ, handle)
 
     # Running.
 

@@ -1,0 +1,117 @@
+"""The states of a backend, its restarts and the requests that it owes a reply to."""
+
+from __future__ import annotations
+
+import time
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duet_rpc.gateway.loop import Loop
+from duet_rpc.gateway.pending import Backlog, Call, PendingRequests
+from duet_rpc.gateway.runtime import Times
+from duet_rpc.gateway.state import TRANSITIONS, Event, InvalidTransition, State, StateMachine
+from duet_rpc.gateway.supervisor import RestartPolicy
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    assert set(TRANSITIONS) == set(State)
+    reached = {state for row in TRANSITIONS.values() for state in row.values()}
+    assert reached == set(State)
+    assert all(TRANSITIONS.values())
+
+
+@given(st.lists(st.sampled_from(list(Event))))
+def test_an_event_follows_the_table_or_is_refused(events: list[Event]) -> None:
+    machine = StateMachine()
+    for event in events:
+        before = machine.state
+        if event in TRANSITIONS[before]:
+            machine.handle(event)
+            assert machine.state is TRANSITIONS[before][event]
+        else:
+            with pytest.raises(InvalidTransition):
+                machine.handle(event)
+            assert machine.state is before
+
+
+def test_a_stopping_backend_can_only_stop() -> None:
+    assert TRANSITIONS[State.STOPPING] == {Event.STOPPED: State.STOPPED}
+
+
+def test_restarts_come_later_and_later_until_it_is_given_up() -> None:
+    times = Times()
+    policy = RestartPolicy(times)
+    delays = []
+    for _ in range(6):
+        policy.started()
+        delays.append(policy.next_delay())
+    assert delays == [1.0, 2.0, 4.0, 8.0, 16.0, None]
+    policy.reset()
+    assert policy.next_delay() == 1.0
+
+
+def test_a_stable_process_begins_with_the_first_delay() -> None:
+    times = Times()
+    times.stable = 0.01
+    policy = RestartPolicy(times)
+    assert [policy.next_delay(), policy.next_delay()] == [1.0, 2.0]
+    policy.started()
+    time.sleep(0.02)
+    assert policy.next_delay() == 1.0
+    assert policy.next_delay() == 2.0, "a start that fails is not stable"
+
+
+def call(method: str = "m") -> Call:
+    return Call(method, lambda _outcome: None)
+
+
+def test_requests_expire_in_the_order_of_their_deadlines() -> None:
+    pending = PendingRequests(Loop(), 0.01, lambda: None)
+    pending.add(1, call(), timed=False)
+    for id in (2, 3, 4):
+        pending.add(id, call())
+    time.sleep(0.02)
+    pending.extend(2)  # it has made progress
+    expired = []
+    while True:
+        found = pending.pop_expired()
+        if found is None:
+            break
+        expired.append(found[0])
+    assert expired == [3, 4]
+    assert 1 in pending
+    assert 2 in pending
+    time.sleep(0.02)
+    assert pending.pop_expired() is not None
+    assert pending.pop_expired() is None
+    assert pending.only() == 1
+
+
+def test_the_tokens_of_a_request_go_with_it() -> None:
+    pending = PendingRequests(Loop(), inf, lambda: None)
+    one, two = call(), call()
+    one.tokens, two.tokens = ("a", "b"), ("c",)
+    pending.add(1, one, timed=False)
+    pending.add(2, two, timed=False)
+    pending.tokens.update({"a": ("1", 1), "b": ("2", 1), "c": ("3", 2)})
+    assert pending.pop(1) is one
+    assert pending.pop(1) is None
+    assert set(pending.tokens) == {"c"}
+    assert pending.pop_all() == [two]
+    assert not pending.tokens
+    assert len(pending) == 0
+
+
+def test_the_backlog_knows_its_size() -> None:
+    backlog = Backlog()
+    for id in range(3):
+        backlog.put(id, b"x" * (id + 1))
+    assert backlog.size == 6
+    assert backlog.remove(1)
+    assert not backlog.remove(1)
+    assert backlog.size == 4
+    assert backlog.pop_all() == [b"x", b"xxx"]
+    assert backlog.size == 0

@@ -51,6 +51,9 @@ class State(Enum):
     LOST = "nowhere known: looking for the next header"
 
 
+HEADER, BODY, REFUSED_HEADER, REFUSED_BODY, LOST = State
+
+
 class ContentLengthDecoder:
     """Turns chunks of bytes into frames and faults."""
 
@@ -65,13 +68,13 @@ class ContentLengthDecoder:
         self._last = b""  # the body of the last frame, for `reject`
         self._seen = -1  # a header that ends here or before begins inside a broken frame
         self._finished = False
-        self._enter(State.HEADER)
+        self._enter(HEADER)
 
     def _enter(self, state: State) -> None:
         """Go to a state; the only place where it changes."""
         self._state = state
         self._scan = 0  # what was searched for is not before here
-        if state is State.HEADER:
+        if state is HEADER:
             self._line = 0  # where the line being read begins
             self._length: int | None = None  # what Content-Length said
             self._refusal: Error | None = None  # what is wrong with Content-Type
@@ -85,9 +88,18 @@ class ContentLengthDecoder:
         self._last = b""
         while True:
             state = self._state
-            event = STEPS[state](self)
+            event = self._step(state)
             if event is not None or self._state is state:
                 return event
+
+    def _step(self, state: State) -> bytes | Fault | None:
+        if state is HEADER:
+            return self._read_header()
+        if state is BODY:
+            return self._read_body()
+        if state is LOST:
+            return self._resynchronize()
+        return self._skip_header() if state is REFUSED_HEADER else self._skip_body()
 
     def reject(self) -> None:
         """Go back into the frame that `next` returned last: its body is not JSON.
@@ -99,12 +111,12 @@ class ContentLengthDecoder:
         self._buffer[:0] = self._last
         self._seen = max(self._seen + len(self._last), len(self._last))
         self._last = b""
-        self._enter(State.LOST)
+        self._enter(LOST)
 
     def expire(self) -> None:
         """Discard the frame that did not arrive in time, and all that arrived of it."""
         self._drop(len(self._buffer))
-        self._enter(State.LOST)
+        self._enter(LOST)
 
     def finish(self) -> None:
         """Note that no more will come; `next` then tells what that cut off."""
@@ -113,9 +125,9 @@ class ContentLengthDecoder:
     @property
     def partial(self) -> bool:
         """True inside a frame, where the rest must come in time."""
-        if self._state is State.LOST:
+        if self._state is LOST:
             return False
-        return bool(self._buffer) or self._state is not State.HEADER
+        return bool(self._buffer) or self._state is not HEADER
 
     def _drop(self, size: int) -> None:
         del self._buffer[:size]
@@ -124,9 +136,9 @@ class ContentLengthDecoder:
     def _lose(self, at: int) -> None:
         """Look for the next header from this index on."""
         self._drop(at)
-        self._enter(State.LOST)
+        self._enter(LOST)
 
-    # State.HEADER
+    # HEADER
 
     def _read_header(self) -> Fault | None:
         buffer = self._buffer
@@ -182,7 +194,7 @@ class ContentLengthDecoder:
             self._lose(end)
             return oversize()
         self._drop(end)
-        self._enter(State.BODY)
+        self._enter(BODY)
         return None
 
     def _refuse_header(self) -> Fault:
@@ -194,7 +206,7 @@ class ContentLengthDecoder:
             self._lose(max(start, 1))
         else:
             self._drop(start)
-            self._enter(State.REFUSED_HEADER)
+            self._enter(REFUSED_HEADER)
         return Fault(
             Error.invalid_request(f"header larger than {HEADER_MAX} bytes", HEADER_TOO_LARGE)
         )
@@ -205,7 +217,7 @@ class ContentLengthDecoder:
         self._lose(len(self._buffer))
         return Fault(Error.parse_error("input ended inside a header"))
 
-    # State.BODY
+    # BODY
 
     def _read_body(self) -> bytes | Fault | None:
         length = self._length or 0
@@ -226,7 +238,7 @@ class ContentLengthDecoder:
 
     def _end_body(self, error: Error | None, body: bytes) -> bytes | Fault:
         error = self._refusal or error
-        self._enter(State.HEADER)
+        self._enter(HEADER)
         return body if error is None else Fault(error, body)
 
     def _read_oversized(self) -> Fault | None:
@@ -249,9 +261,9 @@ class ContentLengthDecoder:
         self._lose(0)
         return Fault(Error.parse_error("input ended before the announced length"), body)
 
-    # State.REFUSED_HEADER and State.REFUSED_BODY
+    # REFUSED_HEADER and REFUSED_BODY
 
-    def _skip_header(self) -> None:
+    def _skip_header(self) -> Fault | None:
         """Discard lines up to the empty one; a Content-Length among them says what follows."""
         buffer = self._buffer
         while True:
@@ -260,7 +272,7 @@ class ContentLengthDecoder:
                 # Of a line that is too long to count, enough is kept to know it by.
                 del buffer[HEADER_MAX + 1 :]
                 self._scan = len(buffer)
-                return
+                return None
             line = bytes(buffer[: min(newline, HEADER_MAX + 1)])
             self._drop(newline + 1)
             self._scan = 0
@@ -272,23 +284,26 @@ class ContentLengthDecoder:
                 conflict = length is None or self._length not in (None, length)
                 self._length = BODY_MAX + 1 if conflict else length
         known = self._length is not None and self._length <= BODY_MAX
-        self._enter(State.REFUSED_BODY if known else State.LOST)
+        self._enter(REFUSED_BODY if known else LOST)
+        return None
 
-    def _skip_body(self) -> None:
+    def _skip_body(self) -> Fault | None:
         skipped = min(self._length or 0, len(self._buffer))
         self._drop(skipped)
         self._length = (self._length or 0) - skipped
         if not self._length:
-            self._enter(State.HEADER)
+            self._enter(HEADER)
+        return None
 
-    # State.LOST
+    # LOST
 
-    def _resynchronize(self) -> None:
+    def _resynchronize(self) -> Fault | None:
         """Drop bytes up to the next header that holds Content-Length."""
         header, end = self._search(0, len(self._buffer))
         self._drop(end)
         if header >= 0:
-            self._enter(State.HEADER)
+            self._enter(HEADER)
+        return None
 
     def _search(self, at: int, stop: int) -> tuple[int, int]:
         """Find a header: where it begins, or -1; and where to look on when more has come."""
@@ -301,15 +316,6 @@ class ContentLengthDecoder:
             if found >= 0 or last:
                 return at if found >= 0 else -1, at
             size = min(4 * size, WINDOW_MAX)
-
-
-STEPS = {
-    State.HEADER: ContentLengthDecoder._read_header,
-    State.BODY: ContentLengthDecoder._read_body,
-    State.REFUSED_HEADER: ContentLengthDecoder._skip_header,
-    State.REFUSED_BODY: ContentLengthDecoder._skip_body,
-    State.LOST: ContentLengthDecoder._resynchronize,
-}
 
 
 def read_length(value: bytes) -> int | None:

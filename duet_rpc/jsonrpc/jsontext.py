@@ -84,20 +84,19 @@ def _refuse(value: object) -> object:
     raise TypeError(f"a value of type {type(value).__name__} is not JSON")
 
 
-def _make_encoder(default: Callable[[object], object]) -> json.JSONEncoder:
+def make_encoder(default: Callable[[object], object] = _refuse) -> Callable[[object], str]:
+    """Return a function like `dumps`, for which `default` turns other values into JSON's."""
     return json.JSONEncoder(
         ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default
-    )
+    ).encode
 
 
-_encoder = _make_encoder(_refuse)
+_encode = make_encoder()
 
 
-def dumps(value: object, default: Callable[[object], object] | None = None) -> str:
+def dumps(value: object) -> str:
     """Return a value as compact JSON; ValueError, TypeError or RecursionError where it is none."""
-    if type(value) is RawJson:
-        return value.text
-    return (_encoder if default is None else _make_encoder(default)).encode(value)
+    return value.text if type(value) is RawJson else _encode(value)
 
 
 def write_id(id: object) -> str:

@@ -68,7 +68,7 @@ class Method:
     """One function that can be called from outside."""
 
     __slots__ = (
-        "_required", "context", "default", "description", "function",
+        "_required", "context", "description", "encode", "function",
         "hints", "label", "name", "params", "returns", "source", "title",
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ class Method:
         self.source: tuple[str, int] | None = None  # file and line, where it is the user's
         self.title: str | None = None  # what to show to a person instead of the name
         self.hints: dict[str, bool] = {}  # what it says of its effects
-        self.default: Callable[[object], object] | None = None  # for what JSON has no word for
+        self.encode: Callable[[object], str] = dumps
         self._required = [name for name, param in self.params.items() if param.required]
 
     @property
@@ -118,7 +118,7 @@ class Method:
             arguments[self.context] = context
         value = self.function(**arguments)
         try:
-            return dumps(value, self.default)
+            return self.encode(value)
         except (TypeError, ValueError, RecursionError) as error:
             raise BadResult(f"{error} (returned by {self.place})") from None
 

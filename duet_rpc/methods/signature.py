@@ -6,10 +6,12 @@ import inspect
 import typing
 from typing import Any, Callable
 
-from duet_rpc.jsonrpc.jsontext import dumps
+from duet_rpc.jsonrpc.jsontext import dumps, make_encoder
 from duet_rpc.methods.context import Context
 from duet_rpc.methods.registry import Method, Param
 from duet_rpc.methods.schema import SIMPLE, Shape, Unsupported, shape_of, to_plain
+
+ENCODE = make_encoder(to_plain)
 
 
 def method_from(function: Callable[..., object], name: str) -> Method:
@@ -50,7 +52,7 @@ def method_from(function: Callable[..., object], name: str) -> Method:
         returns=returns.schema,
     )
     method.context = context
-    method.default = to_plain
+    method.encode = ENCODE
     method.source = source_of(function)
     return method
 

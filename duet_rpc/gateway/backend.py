@@ -48,6 +48,9 @@ if TYPE_CHECKING:
             """Handle a new state of a backend."""
 
 
+UNAVAILABLE = (State.BACKOFF, State.FAILED, State.STOPPING)
+
+
 class Backend:
     """A server that can be sent requests and notifications at any time."""
 
@@ -73,22 +76,23 @@ class Backend:
 
     def refusal(self) -> Error | None:
         """Return why it takes no request now, or None."""
-        state, data = self.state, {"backend": self.name}
-        if state in (State.BACKOFF, State.FAILED, State.STOPPING):
-            detail = f"backend {self.name} is not available: {self.process.reason or state.value}"
-            data.update(reason="unavailable", state=state.value)
+        state, child = self.process.state, self.process.child
+        stderr = {}
+        if state in UNAVAILABLE:
+            reason, detail = (
+                "unavailable",
+                f"is not available: {self.process.reason or state.value}",
+            )
             if self.log.tail:
-                data["stderr"] = "\n".join(self.log.tail)
-            return Error.of(REQUEST_FAILED, detail, data)
-        child = self.process.child
-        if self._backlog.size + (0 if child is None else child.input.size) > limits.QUEUE_MAX:
-            detail = f"backend {self.name} does not read: its queue is full"
+                stderr = {"stderr": "\n".join(self.log.tail)}
+        elif self._backlog.size + (0 if child is None else child.input.size) > limits.QUEUE_MAX:
+            reason, detail = "queue-full", "does not read: its queue is full"
         elif len(self.pending) >= limits.PENDING_MAX:
-            detail = f"backend {self.name} does not answer: its queue is full"
+            reason, detail = "queue-full", "does not answer: its queue is full"
         else:
             return None
-        data.update(reason="queue-full", state=state.value)
-        return Error.of(REQUEST_FAILED, detail, data)
+        data = {"backend": self.name, "reason": reason, "state": state.value, **stderr}
+        return Error.of(REQUEST_FAILED, f"backend {self.name} {detail}", data)
 
     def request(self, id: int, call: Call, params: RawJson | None) -> None:
         """Send a request, or keep it until the server is ready."""

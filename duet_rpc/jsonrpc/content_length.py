@@ -86,6 +86,8 @@ class ContentLengthDecoder:
     def next(self) -> bytes | Fault | None:
         """Return the next frame's body or a fault, or None where more bytes are needed."""
         self._last = b""
+        if not self._buffer and self._state is HEADER:
+            return None  # between frames
         while True:
             state = self._state
             event = self._step(state)

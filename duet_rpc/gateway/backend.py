@@ -118,11 +118,12 @@ class Backend:
 
     def _send(self, message: Message, id: int) -> None:
         frame = to_frame(message, self._framing)
-        if self.state is State.READY:
+        state = self.process.state
+        if state is State.READY:
             self._write(frame)
             return
         self._backlog.put(id, frame)
-        if self.state is State.STOPPED:
+        if state is State.STOPPED:
             self.process.start()
 
     def _send_now(self, message: Message) -> None:

@@ -84,10 +84,7 @@ class Child:
         self.input = WriteQueue(runtime.loop, process.stdin.fileno())
         self.input.on_error = lambda _error: on_pipe_closed("stdin")
         self.input.on_drain = self._handle_drain
-        self._unread_replies = 0  # bytes of replies that it has not yet read, at most
-        self.output = Output(
-            process.stdout.fileno(), framing, runtime, handler, self._has_room, on_pipe_closed
-        )
+        self.output = Output(process.stdout.fileno(), framing, runtime, handler, on_pipe_closed)
         self._stderr = StderrReader(process.stderr.fileno(), runtime.loop, handler.handle_stderr)
         self._timer: Timer | None = None  # of the next step of ending it
         self._kill_at = 0.0
@@ -103,18 +100,15 @@ class Child:
     def reply(self, data: bytes) -> None:
         """Write a reply; a process that does not read its replies is not read either."""
         self.input.put(data)
-        self._unread_replies += len(data)
-        if self._unread_replies > limits.QUEUE_MAX:
+        self.output.unread_replies += len(data)
+        if self.output.unread_replies > limits.QUEUE_MAX:
             self.input.flush()  # what is left waits for room, and `_handle_drain` for that
         self._handle_drain()
 
     def _handle_drain(self) -> None:
-        if self._unread_replies:
-            self._unread_replies = min(self._unread_replies, self.input.size)
+        if self.output.unread_replies:
+            self.output.unread_replies = min(self.output.unread_replies, self.input.size)
             self.output.resume()
-
-    def _has_room(self) -> bool:
-        return self._unread_replies <= limits.QUEUE_MAX and self._runtime.client_has_room()
 
     def close_input(self) -> None:
         """Write what there is room for, then close its stdin."""
@@ -187,7 +181,6 @@ class Output:
         framing: Framing,
         runtime: Runtime,
         handler: MessageHandler,
-        has_room: Callable[[], bool],
         on_pipe_closed: Callable[[str], None],
     ) -> None:
         self._stream = MessageStream(
@@ -200,19 +193,24 @@ class Output:
         )
         self._loop = runtime.loop
         self._handler = handler
-        self._has_room = has_room
+        self._client = runtime.client
         self._on_pipe_closed = on_pipe_closed
         self._open = True
         self._behind = False  # the stream holds messages, perhaps
         self._scheduled = False  # has its next turn soon
+        self.unread_replies = 0  # bytes of replies that the process has not yet read, at most
+
+    @property
+    def _is_blocked(self) -> bool:
+        return self._client.full or self.unread_replies > limits.QUEUE_MAX
 
     def update(self) -> None:
         """Read on, unless there is enough to do or no room for more."""
-        self._stream.watch(self._open and not self._behind and self._has_room())
+        self._stream.watch(self._open and not self._behind and not self._is_blocked)
 
     def resume(self) -> None:
         """Go on after there was no room."""
-        if self._behind and self._has_room():
+        if self._behind and not self._is_blocked:
             self._schedule()
         else:
             self.update()
@@ -238,16 +236,16 @@ class Output:
 
     def _take_turn(self) -> None:
         """Handle some messages now, and the rest when the others have had their turn."""
-        self._behind = True
+        was_behind, self._behind = self._behind, True
         for _ in range(TURN):
-            if not self._has_room():
+            if self._is_blocked:
                 break
             if not self._handle_next():
                 self._behind = False
                 break
-        if self._behind and self._has_room():
-            self._schedule()
-        self.update()
+        if self._behind or was_behind:
+            self.resume()
+            self.update()
 
     def _handle_next(self) -> bool:
         message = self._stream.next()

@@ -144,16 +144,20 @@ class ClientConnection:
     def send(self, message: Message) -> None:
         """Send a message, at the end of this turn of the loop."""
         output = self.output
-        output.put(to_frame(message, self._framing))
+        size = output.put(to_frame(message, self._framing))
         if self.on_first_send is not None:
             on_first_send, self.on_first_send = self.on_first_send, None
             on_first_send()
-        if output.size > CLIENT_QUEUE_MAX and not self.full:
-            output.flush()
-            if output.size > CLIENT_QUEUE_MAX:
+        if size > CLIENT_QUEUE_MAX:
+            self._handle_backlog()
+
+    def _handle_backlog(self) -> None:
+        if not self.full:
+            self.output.flush()
+            if self.output.size > CLIENT_QUEUE_MAX:
                 self.full = True
                 self._handler.handle_flow()
-        if output.size >= READ_STOP:
+        if self.output.size >= READ_STOP:
             self.update_reading()
 
     def _handle_drain(self) -> None:

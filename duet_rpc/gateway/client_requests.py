@@ -131,7 +131,9 @@ class ClientRequests:
 
     def _exchange_tokens(self, backend: Backend, id: int, call: Call, params: RawJson) -> RawJson:
         """Return the params with tokens of our own in the place of the client's."""
-        text = params.text
+        value, text = params.value, params.text
+        if not isinstance(value, dict) or backend.dialect.token_members.isdisjoint(value):
+            return params
         found: dict[str, tuple[str, int]] = {}
         for path in backend.dialect.token_paths:
             if type(value_at(params, *path)) not in (str, int, float):

@@ -20,7 +20,9 @@ MCP_VERSION = "2025-11-25"
 class Dialect:
     """The method and member names of one dialect."""
 
-    __slots__ = ("cancel", "cancel_key", "name", "progress", "token_key", "token_paths")
+    __slots__ = (
+        "cancel", "cancel_key", "name", "progress", "token_key", "token_members", "token_paths",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -36,7 +38,8 @@ class Dialect:
         self.cancel_key = cancel_key
         self.progress = progress
         self.token_key = token_key
-        self.token_paths = token_paths  # where a request holds tokens
+        self.token_paths = token_paths  # where a request holds tokens,
+        self.token_members = frozenset(path[0] for path in token_paths)  # and in which members
 
     def write_progress(self, token: str, value: str) -> RawJson:
         """Return the params for this dialect, from the texts of a plain token and value."""

@@ -69,7 +69,7 @@ class Gateway:
         self._times = times
         self._loop = loop = Loop()
         self._client = client = ClientConnection(descriptors, loop, self.framing, times.read, self)
-        runtime = Runtime(loop, log, Watchdog(), times, lambda: not client.full)
+        runtime = Runtime(loop, log, Watchdog(), times, client)
         self._backends = {each.name: Backend(each, self, runtime) for each in backends}
         self._requests = ClientRequests(
             self._backends, log, client.send, self.dialect, self.replies_to_cancelled

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from duet_rpc.jsonrpc import limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from duet_rpc.gateway.client import ClientConnection
     from duet_rpc.gateway.loop import Loop
     from duet_rpc.gateway.watchdog import Watchdog
     from duet_rpc.log import Log
@@ -26,9 +25,9 @@ class Times:
 
 
 class Runtime:
-    """The loop, the log, the watchdog, the durations, and whether the client has room."""
+    """The loop, the log, the watchdog, the durations, and the connection to the client."""
 
-    __slots__ = ("client_has_room", "log", "loop", "times", "watchdog")
+    __slots__ = ("client", "log", "loop", "times", "watchdog")
 
     def __init__(
         self,
@@ -36,10 +35,10 @@ class Runtime:
         log: Log,
         watchdog: Watchdog,
         times: Times,
-        client_has_room: Callable[[], bool],
+        client: ClientConnection,
     ) -> None:
         self.loop = loop
         self.log = log
         self.watchdog = watchdog
         self.times = times
-        self.client_has_room = client_has_room
+        self.client = client

@@ -106,14 +106,14 @@ class WriteQueue:
         """The bytes not yet written."""
         return len(self._buffer)
 
-    def put(self, data: bytes) -> None:
-        """Write this at the end of the turn, or when there is room."""
-        if self.closed:
-            return
-        self._buffer += data
-        if not self._scheduled and not self._blocked:
-            self._scheduled = True
-            self._loop.flush_later(self)
+    def put(self, data: bytes) -> int:
+        """Write this at the end of the turn, or when there is room; return the new size."""
+        if not self.closed:
+            self._buffer += data
+            if not self._scheduled and not self._blocked:
+                self._scheduled = True
+                self._loop.flush_later(self)
+        return len(self._buffer)
 
     def flush(self) -> None:
         """Write as much as there is room for."""

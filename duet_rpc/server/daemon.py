@@ -68,11 +68,6 @@ LARGE = 256 * 1024
 MOMENT = 0.002
 LOOK = 0.025
 
-TERMINAL_HINT = (
-    "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. "
-    "For people there are `duet-rpc call` and `duet-rpc console`.\n"
-)
-
 
 def serve(
     descriptors: tuple[int, int],
@@ -97,9 +92,6 @@ def serve(
             f"log to {log.sink}"
         )
         daemon = Daemon(stdio, lifecycle, log, Reader(framing, batch), read_timeout, make_face)
-        if stdio.is_terminal:
-            form = "in any framing" if framing is None else framing.form
-            os.write(2, TERMINAL_HINT.format(daemon.face.command, form).encode())
         for method in methods:
             daemon.face.registry.add(method)
         daemon.load_later(sources or [], folder)

@@ -81,24 +81,24 @@ def test_a_dash_is_json_on_stdin(stdin: bytes, params: object, env: dict[str, st
         (["call", "m", "=1"], b"", "=1: expected name=value"),
         (["call", "m", "a=1", "b"], b"", "b: expected name=value"),
         (["call", "m", "a=1", "a=2"], b"", "a is given twice"),
-        (["call", "m", "{}", "a=1"], b"", "{} must stand alone: a=1 is too much"),
-        (["call", "m", "a=1", "[1]"], b"", "[1] must stand alone: a=1 is too much"),
-        (["call", "m", "a=1", "-"], b"", "- must stand alone: a=1 is too much"),
-        (["call", "m", "-", "-"], b"", "- must stand alone: - is too much"),
-        (["call", "m", "{a: 1}"], b"", "not JSON: Expecting property name"),
-        (["call", "m", "[1"], b"", "not JSON: Expecting ',' delimiter"),
-        (["call", "m", "[1] x"], b"", "not JSON: Extra data"),
-        (["call", "m", "[NaN]"], b"", "not JSON: NaN is not JSON"),
-        (["call", "m", "a=[1e400]"], b"", "1e400 is beyond what a number can hold"),
-        (["call", "m", "[-1e999]"], b"", "-1e999 is beyond what a number can hold"),
-        (["call", "m", "-"], b"[" * 100_000, "not JSON: "),
+        (["call", "m", "{}", "a=1"], b"", "{} must be the only argument; remove a=1"),
+        (["call", "m", "a=1", "[1]"], b"", "[1] must be the only argument; remove a=1"),
+        (["call", "m", "a=1", "-"], b"", "- must be the only argument; remove a=1"),
+        (["call", "m", "-", "-"], b"", "- must be the only argument; remove -"),
+        (["call", "m", "{a: 1}"], b"", "invalid JSON: Expecting property name"),
+        (["call", "m", "[1"], b"", "invalid JSON: Expecting ',' delimiter"),
+        (["call", "m", "[1] x"], b"", "invalid JSON: Extra data"),
+        (["call", "m", "[NaN]"], b"", "invalid JSON: NaN is not JSON"),
+        (["call", "m", "a=[1e400]"], b"", "1e400 is too large for a number"),
+        (["call", "m", "[-1e999]"], b"", "-1e999 is too large for a number"),
+        (["call", "m", "-"], b"[" * 100_000, "invalid JSON: "),
         (["call", "m", "-"], b"", "stdin is empty"),
         (["call", "m", "-"], b" \n", "stdin is empty"),
         (["call", "m", "-"], b"3", "expected a JSON object or array"),
         (["call", "m", "-"], b"[\xff]", "stdin is not UTF-8"),
-        (["call", "m", "--frobnicate"], b"", "no such option: --frobnicate"),
-        (["call", "m", "--json"], b"", "--json goes with doctor only"),
-        (["call", "m", "--log-level", "loud"], b"", "no such log level: loud"),
+        (["call", "m", "--frobnicate"], b"", "unknown option '--frobnicate' (python"),
+        (["call", "m", "--json"], b"", "--json is an option of doctor, not of call"),
+        (["call", "m", "--log-level", "loud"], b"", "unknown log level 'loud' (debug"),
     ],
 )
 def test_wrong_words_are_a_usage_error(
@@ -108,7 +108,7 @@ def test_wrong_words_are_a_usage_error(
     assert (code, out) == (2, "")
     assert err.startswith("duet-rpc: ")
     assert message in err
-    assert "usage: duet-rpc" in err
+    assert "usage: python -m duet_rpc call [OPTION]... METHOD [ARG]...\n" in err
 
 
 def test_bytes_that_are_no_text_are_a_usage_error(env: dict[str, str]) -> None:
@@ -121,7 +121,7 @@ def test_bytes_that_are_no_text_are_a_usage_error(env: dict[str, str]) -> None:
             check=False,
         )
         assert (done.returncode, done.stdout) == (2, b"")
-        assert b"\\udcff: not UTF-8" in done.stderr
+        assert b"\\udcff is not UTF-8" in done.stderr
 
 
 def test_the_daemon_logs_from_warn_on_unless_told_otherwise(
@@ -143,7 +143,7 @@ def test_a_wrong_configuration_is_said_once(env: dict[str, str], tmp_path: Path)
     config.write_text("[lgo]\n")
     code, out, err = say(["call", "version"], {**env, "DUET_RPC_CONFIG": str(config)})
     assert (code, out) == (2, "")
-    assert err == f"duet-rpc: {config}:1: no such key: lgo; did you mean log?\n"
+    assert err == f"duet-rpc: {config}:1: unknown key 'lgo'; did you mean 'log'?\n"
 
 
 # Replies.
@@ -191,7 +191,7 @@ def test_a_deeply_nested_result_is_no_traceback(env: dict[str, str]) -> None:
     reply = '{"jsonrpc":"2.0","id":1,"result":' + "[" * 60_000 + "]" * 60_000 + "}"
     code, out, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
     assert (code, out) == (1, "")
-    assert "can't be read as JSON" in err
+    assert "the daemon's reply is not valid JSON\n" in err
 
 
 def test_large_params_and_a_large_result_come_through(env: dict[str, str]) -> None:
@@ -251,11 +251,11 @@ def explained(err: str) -> str:
 @pytest.mark.parametrize(
     ("method", "hint"),
     [
-        ("verison", "did you mean version?"),
-        ("VERSION", "did you mean version?"),
-        ("listmethod", "did you mean listMethods?"),
-        ("zzz", "there are: initialize, listMethods, describeMethods, version, "),
-        ("", "there are: initialize"),
+        ("verison", "did you mean 'version'?"),
+        ("VERSION", "did you mean 'version'?"),
+        ("listmethod", "did you mean 'listMethods'?"),
+        ("zzz", "available: initialize, listMethods, describeMethods, version, "),
+        ("", "available: initialize"),
     ],
 )
 def test_an_unknown_method_brings_the_nearest(method: str, hint: str, env: dict[str, str]) -> None:
@@ -286,11 +286,11 @@ def test_text_that_was_read_as_a_number_brings_how_to_write_it(env: dict[str, st
     reply = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})
     for typed in ("3", "1.10", "12e45", "-0", "true", " 7", '[1,  "ä\\n"]'):
         _, _, err = fake("raw", ["call", "m", "other=1", f"text={typed}"], env, FAKE_REPLY=reply)
-        hint = err.partition("for the text of these characters write ")[2]
+        hint = err.partition("to send it as text, write ")[2]
         _, out, _ = fake("echo", ["call", "m", *shlex.split(hint)], env)
         assert json.loads(out)[1] == {"text": typed}
     _, _, err = fake("raw", ["call", "m", '{"text": 3}'], env, FAKE_REPLY=reply)
-    assert "for the text" not in err, "in JSON there is no doubt of what was meant"
+    assert "as text" not in err, "in JSON there is no doubt of what was meant"
 
 
 def test_what_no_number_can_hold_is_text(env: dict[str, str]) -> None:
@@ -307,7 +307,7 @@ def test_the_log_of_the_daemon_comes_first_and_the_message_last(env: dict[str, s
     )
     assert log < message
     assert err.endswith(
-        "  the log says why: it is on stderr, or in the file that DUET_RPC_LOG names\n"
+        "  the log has the reason: on stderr, or in the file that DUET_RPC_LOG names\n"
     )
 
 
@@ -329,13 +329,13 @@ def test_an_error_can_not_command_the_terminal(env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        ("exit", "the daemon ended with exit code 3 before it answered"),
-        ("crash", "the daemon was ended by SIGKILL before it answered"),
-        ("half", "the daemon ended with exit code 0 before it answered"),
+        ("exit", "the daemon exited with code 3 before it answered"),
+        ("crash", "the daemon was killed by SIGKILL before it answered"),
+        ("half", "the daemon exited with code 0 before it answered"),
         ("huge", "the reply is larger than 10485760 bytes"),
         ("closed", "the daemon closed its stdout before it answered"),
-        ("junk", "the daemon wrote to stdout what is no frame: Welcome to \\x1b[1mPython"),
-        ("nowhere", "the daemon can't be started: No such file or directory"),
+        ("junk", "the daemon's stdout has text that is not a frame: Welcome to \\x1b[1mPython"),
+        ("nowhere", f"cannot start the daemon, {TOP}/tests/nowhere: No such file or directory"),
     ],
 )
 def test_a_daemon_in_trouble_is_one_clear_line(
@@ -365,7 +365,7 @@ def test_a_reply_that_is_none_is_one_clear_line(reply: str, env: dict[str, str])
     env = {**env, "FAKE_REPLY": reply.replace("\x00", "{")}
     code, out, err = fake("raw", ["call", "m"], env)
     assert (code, out) == (1, "")
-    assert re.fullmatch(r"duet-rpc: the daemon's reply (is no|can't be read as) JSON.*\n", err)
+    assert re.fullmatch(r"duet-rpc: the daemon's reply is not valid JSON(-RPC)?\n", err)
 
 
 # On a terminal.
@@ -469,7 +469,7 @@ def test_the_first_ctrl_c_cancels_the_request(env: dict[str, str]) -> None:
     with Person(["cancel", "call", "m"], env, WITH_DAEMON) as person:
         person.see("running")
         person.type("\x03")
-        person.see("cancelling; Ctrl-C once more ends it at once")
+        person.see("cancelling; press Ctrl-C again to stop at once")
         person.see("duet-rpc: cancelled")
         assert person.leave() == 130
 

@@ -13,7 +13,8 @@ import pytest
 
 from duet_rpc import __version__
 from duet_rpc.jsonrpc.errors import RpcError
-from duet_rpc.terminal.client import Client, DaemonError, Notification, Reply, daemon_command
+from duet_rpc.program import daemon_command, program_name
+from duet_rpc.terminal.client import Client, DaemonError, Notification, Reply
 from tests.support import PYZ, SOURCE, TOP, WITH_METHODS
 from tests.terminal import is_alive, is_gone
 
@@ -39,7 +40,7 @@ def test_calls_by_name_by_position_and_without_params() -> None:
             client.call("nonsense")
         assert caught.value.code == -32601
         assert client.call("version") == VERSION
-        assert client.ended is None
+        assert client.exit_reason is None
     assert client.clean
 
 
@@ -127,7 +128,7 @@ def test_closing_lets_the_daemon_leave_by_itself() -> None:
     assert time.monotonic() - start < 1.0
     assert client.close() == 0
     assert client.kill() == 0
-    assert client.ended == "the daemon ended with exit code 0"
+    assert client.exit_reason == "the daemon exited with code 0"
     assert not is_alive(pid)
 
 
@@ -178,12 +179,12 @@ def test_no_descriptor_is_left_open() -> None:
 
 def test_a_request_to_a_dead_daemon_says_how_it_died() -> None:
     with Client(fake("exit")) as client:
-        with pytest.raises(DaemonError, match="exit code 3"):
+        with pytest.raises(DaemonError, match="exited with code 3"):
             client.call("m")
         for _ in range(2):
-            with pytest.raises(DaemonError, match="exit code 3 before it answered"):
+            with pytest.raises(DaemonError, match="exited with code 3 before it answered"):
                 client.call("m")
-        assert client.ended == "the daemon ended with exit code 3"
+        assert client.exit_reason == "the daemon exited with code 3"
 
 
 # Where the daemon is.
@@ -199,10 +200,13 @@ def test_the_daemon_is_this_same_program(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setitem(sys.modules, "__main__", Main)
     script = str(tmp_path / "bin" / "duet-rpc")
     assert daemon_command(["--no-color"]) == [sys.executable, script, "rpc", "--no-color"]
+    assert program_name() == "duet-rpc"
     Main.__spec__ = object()
     assert daemon_command() == [sys.executable, "-m", "duet_rpc", "rpc"]
+    assert program_name() == "python -m duet_rpc"
     Main.__loader__ = type("Loader", (), {"archive": "duet-rpc.pyz"})
     assert daemon_command() == [sys.executable, str(tmp_path / "duet-rpc.pyz"), "rpc"]
+    assert program_name() == "duet-rpc.pyz"
 
 
 def test_the_daemon_loads_nothing_that_is_for_people() -> None:
@@ -218,11 +222,7 @@ def test_the_daemon_loads_nothing_that_is_for_people() -> None:
     )
     loaded = done.stderr.decode().split()
     assert "duet_rpc.cli" in loaded
-    assert not [
-        name
-        for name in loaded
-        if name.startswith(("duet_rpc.terminal", "duet_rpc.terminal.client"))
-    ]
+    assert not [name for name in loaded if name.startswith("duet_rpc.terminal")]
 
 
 @pytest.mark.parametrize("flags", [[], ["-I"], ["-E"], ["-s"], ["-E", "-s"]])

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from duet_rpc import __version__
-from duet_rpc.terminal.arguments import ArgumentError, split_line
 from duet_rpc.terminal.console import complete
+from duet_rpc.terminal.params import ArgumentError, split_line
 from duet_rpc.terminal.prompt import HISTORY_MAX
 from tests.support import PYZ, SOURCE
 from tests.terminal import WITH_DAEMON, Person, environment, is_gone, say
@@ -137,10 +137,10 @@ def test_a_line_that_fails_is_explained_and_the_next_is_answered(env: dict[str, 
     code, out, err = script(text, env)
     assert (code, out) == (1, VERSION)
     for part in (
-        "duet-rpc: Method not found: verison (-32601)\n  did you mean version?\n",
+        "duet-rpc: Method not found: verison (-32601)\n  did you mean 'version'?\n",
         "  signature: setLogLevel(level: string) -> object\n",
         "duet-rpc: a: expected name=value, one JSON object or array\n",
-        "duet-rpc: - works with `duet-rpc call` only\n",
+        "duet-rpc: - (JSON on stdin) works only with `python -m duet_rpc call`\n",
         "duet-rpc: no closing quotation: 'x\n",
     ):
         assert part in err
@@ -169,8 +169,8 @@ def test_help_lists_and_explains(env: dict[str, str]) -> None:
     assert out.splitlines() == ["version() -> object", "  Return the version of duet-rpc."]
     code, out, err = script("help verison\nhelp a b\n", env)
     assert (code, out) == (1, "")
-    assert "duet-rpc: no such method: verison\n  did you mean version?\n" in err
-    assert "duet-rpc: help takes one METHOD: b is too much\n" in err
+    assert "duet-rpc: unknown method 'verison'\n  did you mean 'version'?\n" in err
+    assert "duet-rpc: help takes one METHOD; remove 'b'\n" in err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -205,7 +205,7 @@ def test_ctrl_c_gives_up_the_loading_of_methods(env: dict[str, str], tmp_path: P
     file = tmp_path / "slow.py"
     file.write_text(SLOW.format(60))
     with Person(["console", "--methods", str(file)], env) as person:
-        person.see("Ctrl-D leaves")
+        person.see("Ctrl-D exits")
         time.sleep(1.0)
         person.type("\x03")
         person.see("slow.py:3: Cancelled")
@@ -227,7 +227,7 @@ def test_the_state_of_the_daemon_stays_from_line_to_line(env: dict[str, str]) ->
 
 @pytest.mark.parametrize(
     ("daemon", "how"),
-    [("exit", "ended with exit code 3"), ("crash", "was ended by SIGKILL")],
+    [("exit", "exited with code 3"), ("crash", "was killed by SIGKILL")],
 )
 def test_a_daemon_that_dies_is_replaced_at_the_next_line(
     daemon: str, how: str, env: dict[str, str]
@@ -243,7 +243,7 @@ def test_after_shutdown_the_next_line_is_answered_by_a_new_daemon(env: dict[str,
     code, out, err = script("shutdown\nversion\n", env)
     assert code == 0
     assert values(out) == [{"message": "Shutting down gracefully"}, {"version": __version__}]
-    assert err == "the daemon ended with exit code 0; the next line starts a new one\n"
+    assert err == "the daemon exited with code 0; the next line starts a new one\n"
 
 
 def test_a_daemon_that_dies_between_two_lines_is_noticed(env: dict[str, str]) -> None:
@@ -258,14 +258,14 @@ def test_a_daemon_that_dies_between_two_lines_is_noticed(env: dict[str, str]) ->
         os.kill(int(daemon), 9)
         time.sleep(0.2)
         person.type("version\r")
-        person.see("the daemon was ended by SIGKILL; this is a new one")
+        person.see("the daemon was killed by SIGKILL; starting a new one")
         person.see(f'"{__version__}"')
 
 
 def test_a_daemon_that_can_not_start_is_said_and_tried_again(env: dict[str, str]) -> None:
     code, out, err = script("version\n", env, "nowhere")
     assert (code, out) == (1, "")
-    assert err.count("the daemon can't be started: No such file or directory") == 2
+    assert err.count("cannot start the daemon, ") == 2
 
 
 def test_a_daemon_is_not_left_behind(env: dict[str, str]) -> None:
@@ -343,7 +343,7 @@ def test_the_second_ctrl_c_ends_the_daemon_but_not_the_session(env: dict[str, st
         person.type("\x03")
         person.see("cancelling")
         person.type("\x03")
-        person.see("the daemon was ended; the next line starts a new one")
+        person.see("the daemon was killed; the next line starts a new one")
         person.see("duet>")
         person.type("version\r")
         person.see(f'"{__version__}"')
@@ -422,7 +422,7 @@ def test_a_history_that_can_not_be_kept_stops_nobody(
     with Person(["console"], env) as person:
         use(person, "version", "initialize")
     assert f'"{__version__}"' in person.screen
-    said = person.screen.count("history is not kept")
+    said = person.screen.count("history is not saved")
     assert said == (1 if "folder" in trouble else 0)
     assert not (tmp_path / "never").exists()
 

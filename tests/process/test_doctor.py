@@ -66,7 +66,7 @@ def examine(
 
 
 def trouble(checks: dict[str, Any]) -> dict[str, str]:
-    """Return what is not well."""
+    """Return what is not ok."""
     return {name: each["status"] for name, each in checks.items() if each["status"] != "ok"}
 
 
@@ -74,7 +74,7 @@ def with_fake(daemon: str) -> list[str | Path]:
     return [*WITH_DAEMON, daemon]
 
 
-# All is well.
+# Everything works.
 
 
 def test_all_is_well(env: dict[str, str]) -> None:
@@ -83,12 +83,12 @@ def test_all_is_well(env: dict[str, str]) -> None:
     assert list(checks) == ["Python", "program", "home", "config", "log", "daemon", "stdout",
                             "methods", "Emacs", "jsonrpc.el"]  # fmt: skip
     assert trouble(checks) == {}
-    assert checks["methods"]["detail"] == "none of yours"
+    assert checks["methods"]["detail"] == "no user methods"
     code, out, err = say(["doctor"], env)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert all(line.startswith("✓ ") for line in lines[:-2])
-    assert lines[-1] == "all is well"
+    assert lines[-1] == "no problems found"
 
 
 def test_all_is_well_with_the_pyz(env: dict[str, str], pyz: list[str | Path]) -> None:
@@ -105,13 +105,13 @@ def test_methods_are_counted_and_what_can_not_be_loaded_is_named(env: dict[str, 
     folder.mkdir(parents=True)
     (folder / "good.py").write_text("from duet_rpc import method\n@method\ndef good(): pass\n")
     code, checks = examine(env)
-    assert (code, checks["methods"]["detail"]) == (0, "1 of yours")
+    assert (code, checks["methods"]["detail"]) == (0, "1 loaded")
     (folder / "bad.py").write_text("x = 1\ny = (\n")
     code, checks = examine(env)
     assert code == 1
     assert checks["methods"]["status"] == "fail"
     assert checks["methods"]["detail"].startswith("bad.py:2: SyntaxError")
-    assert "mend that line" in checks["methods"]["fix"]
+    assert "fix that line" in checks["methods"]["fix"]
 
 
 def test_methods_may_take_longer_to_load_than_a_daemon_to_answer(
@@ -119,11 +119,11 @@ def test_methods_may_take_longer_to_load_than_a_daemon_to_answer(
 ) -> None:
     file = tmp_path / "slow.py"
     file.write_text("import time\ntime.sleep(1.5)\n")
-    env["PATIENCE"] = "1"
+    env["TIMEOUT"] = "1"
     words = ["doctor", "--json", "--methods", str(file)]
     code, out, _ = say(words, env, None, with_fake("real"))
     assert code == 0
-    assert "0 of yours" in out
+    assert "0 loaded" in out
 
 
 @pytest.mark.skipif(shutil.which("emacs") is None, reason="no Emacs here")
@@ -152,14 +152,14 @@ def test_each_failure_has_its_fix_below(env: dict[str, str]) -> None:
     at = next(number for number, line in enumerate(lines) if line.startswith("✗ log "))
     assert lines[at + 1].startswith("  fix:         mkdir -p /nowhere")
     assert any(line.startswith("! home ") for line in lines)
-    assert lines[-1] == "1 broken, 1 to look at"
+    assert lines[-1] == "1 failure, 1 warning"
 
 
 def test_warnings_alone_are_exit_0(env: dict[str, str]) -> None:
     (Path(env["PATH"]) / "emacs").unlink()
     code, out, _ = say(["doctor"], env)
     assert code == 0
-    assert out.endswith("0 broken, 1 to look at\n")
+    assert out.endswith("0 failures, 1 warning\n")
 
 
 def test_a_stdout_that_knows_ascii_only_gets_other_marks(env: dict[str, str]) -> None:
@@ -217,7 +217,7 @@ def test_a_python_that_is_too_old(env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("script", "detail"),
     [
-        (None, "there is no python3 on PATH"),
+        (None, "no python3 on PATH"),
         ("echo 3.8.1", "python3 on PATH is 3.8.1"),
         ("exit 1", "does not run"),
     ],
@@ -249,7 +249,7 @@ def test_a_pyz_that_can_not_be_executed(env: dict[str, str], pyz: list[str | Pat
         ({"XDG_CACHE_HOME": "/proc/x"}, "/proc/x/duet-rpc is not used; unpacked into "),
         ({"HOME": ""}, "no home directory; unpacked into "),
         ({"HOME": "/proc", "TMPDIR": "/proc"}, "neither /proc/.cache/duet-rpc nor /proc/duet-rpc"),
-        ({"HOME": "", "TMPDIR": "/proc"}, f"/proc/duet-rpc-{os.geteuid()} can't be used: each"),
+        ({"HOME": "", "TMPDIR": "/proc"}, f"/proc/duet-rpc-{os.geteuid()} cannot be used; each"),
     ],
 )
 def test_a_cache_that_can_not_be_used(
@@ -266,7 +266,7 @@ def test_a_cache_that_others_can_write_to(env: dict[str, str], pyz: list[str | P
     root.chmod(0o777)
     _, checks = examine(env, pyz)
     assert trouble(checks) == {"cache": "warn"}
-    assert "writable by you alone" in checks["cache"]["fix"]
+    assert "only you can write to" in checks["cache"]["fix"]
 
 
 # What goes wrong: what the user set.
@@ -277,11 +277,11 @@ def test_a_project_that_is_not_trusted(env: dict[str, str], tmp_path: Path) -> N
     code, checks = examine(env, cwd=tmp_path)
     assert (code, trouble(checks)) == (0, {"trust": "warn"})
     assert "is skipped: the file is not trusted" in checks["trust"]["detail"]
-    assert "duet-rpc trust" in checks["trust"]["fix"]
+    assert "run `python -m duet_rpc trust` there" in checks["trust"]["fix"]
 
 
 @pytest.mark.parametrize(
-    ("home", "detail"), [("", "HOME is not set"), ("/nowhere", "is no folder")]
+    ("home", "detail"), [("", "HOME is not set"), ("/nowhere", "is not a folder")]
 )
 def test_no_home_directory(home: str, detail: str, env: dict[str, str]) -> None:
     code, checks = examine({**env, "HOME": home})
@@ -292,10 +292,10 @@ def test_no_home_directory(home: str, detail: str, env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "detail"),
     [
-        ('[log]\nlevle = "info"\n', ":2: no such key: log.levle; did you mean level?"),
+        ('[log]\nlevle = "info"\n', ":2: unknown key 'log.levle'; did you mean 'level'?"),
         ("[log\n", ":1: Expected"),
         (b"\xff", "not UTF-8"),
-        (None, "can't be read: No such file or directory"),
+        (None, "cannot be read: No such file or directory"),
     ],
 )
 def test_a_wrong_configuration(
@@ -308,13 +308,13 @@ def test_a_wrong_configuration(
     assert (code, trouble(checks)) == (1, {"config": "fail", "daemon": "fail"})
     assert checks["config"]["detail"].startswith(str(path))
     assert detail in checks["config"]["detail"]
-    assert "exit code 2 before it answered: duet-rpc: " in checks["daemon"]["detail"]
+    assert "exited with code 2 before it answered: duet-rpc: " in checks["daemon"]["detail"]
 
 
 def test_a_configuration_that_is_a_folder(env: dict[str, str], tmp_path: Path) -> None:
     code, checks = examine({**env, "DUET_RPC_CONFIG": str(tmp_path)})
     assert code == 1
-    assert "can't be read: Is a directory" in checks["config"]["detail"]
+    assert "cannot be read: Is a directory" in checks["config"]["detail"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -324,7 +324,7 @@ def test_a_configuration_that_can_not_be_read(env: dict[str, str], tmp_path: Pat
     path.chmod(0)
     code, checks = examine({**env, "DUET_RPC_CONFIG": str(path)})
     assert code == 1
-    assert "can't be read: Permission denied" in checks["config"]["detail"]
+    assert "cannot be read: Permission denied" in checks["config"]["detail"]
 
 
 def test_every_configuration_file_in_force_is_named(env: dict[str, str], tmp_path: Path) -> None:
@@ -342,9 +342,9 @@ def test_every_configuration_file_in_force_is_named(env: dict[str, str], tmp_pat
     ("name", "detail", "fix"),
     [
         ("missing/duet.log", "No such file or directory", "mkdir -p "),
-        ("folder", "Is a directory", "name another file in DUET_RPC_LOG"),
+        ("folder", "Is a directory", "set DUET_RPC_LOG to another file"),
         ("file/duet.log", "Not a directory", "mkdir -p "),
-        ("pipe", "No such device or address", "name another file in DUET_RPC_LOG"),
+        ("pipe", "No such device or address", "set DUET_RPC_LOG to another file"),
     ],
 )
 def test_a_log_that_can_not_be_written(
@@ -368,7 +368,7 @@ def test_a_log_that_the_daemon_would_refuse_is_refused(env: dict[str, str], tmp_
     os.lchown(shared / "link", 12345, 12345)
     code, checks = examine({**env, "DUET_RPC_LOG": str(shared / "link")})
     assert (code, trouble(checks)) == (1, {"log": "fail"})
-    detail = f"{shared / 'link'} leads through a link of another user: the log goes to stderr"
+    detail = f"{shared / 'link'} leads through a link of another user; the log goes to stderr"
     assert checks["log"]["detail"] == detail
     assert not target.exists()
 
@@ -399,7 +399,7 @@ def test_what_a_daemon_says_at_its_end_is_shown_where_it_logs_to_a_file(
     env["DUET_RPC_LOG"] = str(tmp_path / "duet.log")
     code, out, _ = say(["doctor", "--methods", str(file)], env)
     assert code == 1
-    assert "✗ daemon       the daemon ended with exit code 3 before it answered: no licence" in out
+    assert "✗ daemon       the daemon exited with code 3 before it answered: no licence" in out
     assert not (tmp_path / "duet.log").exists()
 
 
@@ -413,25 +413,25 @@ def test_the_fix_for_methods_that_end_the_daemon_shows_it(
     file.write_text("import os\nos._exit(3)\n")
     _, out, _ = say(["doctor", "--json", "--methods", str(file)], env)
     (check,) = (each for each in json.loads(out)["checks"] if each["status"] == "fail")
-    program, *words = shlex.split(check["fix"].split("`")[1])
-    assert program == "duet-rpc"
-    code, _, err = say(words, env)
+    python, *words = shlex.split(check["fix"].split("`")[1])
+    assert (python, words[:2]) == ("python", ["-m", "duet_rpc"])
+    code, _, err = say(words[2:], env)
     assert code == 1
-    assert "the daemon ended with exit code 3" in err
+    assert "the daemon exited with code 3" in err
 
 
 @pytest.mark.parametrize(
     ("daemon", "detail"),
     [
-        ("exit", "the daemon ended with exit code 3 before it answered"),
-        ("crash", "the daemon was ended by SIGKILL before it answered"),
-        ("nowhere", "the daemon can't be started: No such file or directory"),
+        ("exit", "the daemon exited with code 3 before it answered"),
+        ("crash", "the daemon was killed by SIGKILL before it answered"),
+        ("nowhere", "cannot start the daemon, "),
         ("deaf", "the daemon did not answer within 0.5 s"),
-        ("raw", "the daemon's reply can't be read as JSON"),
+        ("raw", "the daemon's reply is not valid JSON"),
     ],
 )
 def test_a_daemon_that_does_not_answer(daemon: str, detail: str, env: dict[str, str]) -> None:
-    env = {**env, "PATIENCE": "0.5" if daemon == "deaf" else "10", "FAKE_REPLY": "x"}
+    env = {**env, "TIMEOUT": "0.5" if daemon == "deaf" else "10", "FAKE_REPLY": "x"}
     code, checks = examine(env, with_fake(daemon))
     assert (code, trouble(checks)) == (1, {"daemon": "fail"})
     assert checks["daemon"]["detail"].startswith(detail)
@@ -462,7 +462,7 @@ def test_a_python_that_prints_when_it_starts(env: dict[str, str], tmp_path: Path
     env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
     code, out, _ = say(["doctor"], env)
     assert code == 1
-    assert "✗ daemon       the daemon wrote to stdout what is no frame: Hello from the" in out
+    assert "✗ daemon       the daemon's stdout has text that is not a frame: Hello from" in out
     assert "✗ stdout " in out
 
 
@@ -476,7 +476,7 @@ def test_no_place_for_temporary_files_is_no_traceback(env: dict[str, str]) -> No
     )
     exit_code, checks = examine(env, [sys.executable, "-c", code])
     assert exit_code == 1
-    assert "no folder for temporary files" in checks["daemon"]["detail"]
+    assert "cannot create a temporary file" in checks["daemon"]["detail"]
 
 
 # What goes wrong: Emacs.
@@ -485,12 +485,12 @@ def test_no_place_for_temporary_files_is_no_traceback(env: dict[str, str]) -> No
 @pytest.mark.parametrize(
     ("script", "found", "detail"),
     [
-        (None, {"Emacs": "warn"}, "there is no emacs on PATH"),
+        (None, {"Emacs": "warn"}, "no emacs on PATH"),
         ('echo "emacs 27.2"; echo "jsonrpc 1.0.12"', {"Emacs": "fail"}, "27.2, "),
         ('echo "emacs 28.0.91"; echo "jsonrpc 1.0.14"', {"Emacs": "fail"}, "28.0.91, "),
         ('echo "emacs 26.1"', {"Emacs": "fail", "jsonrpc.el": "fail"}, "26.1, "),
-        ("exit 127", {"Emacs": "fail"}, "does not say its version"),
-        ('echo "emacs what"', {"Emacs": "fail"}, "does not say its version"),
+        ("exit 127", {"Emacs": "fail"}, "does not print its version"),
+        ('echo "emacs what"', {"Emacs": "fail"}, "does not print its version"),
         ("sleep 30", {"Emacs": "fail"}, "did not answer within 1 s"),
     ],
 )
@@ -501,7 +501,7 @@ def test_an_emacs_that_will_not_do(
         (Path(env["PATH"]) / "emacs").unlink()
     else:
         put_emacs(env, script)
-    code, checks = examine({**env, "PATIENCE": "1"}, with_fake("methods"))
+    code, checks = examine({**env, "TIMEOUT": "1"}, with_fake("methods"))
     assert (code, trouble(checks)) == (1 if script else 0, found)
     assert detail in checks["Emacs"]["detail"]
 
@@ -516,10 +516,10 @@ def test_an_emacs_without_jsonrpc(env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "status", "detail"),
     [
-        (None, "warn", "is missing"),
+        (None, "warn", "duet-rpc.el not found"),
         (";;; duet-rpc.el\n;; Version: 0.0.9\n", "fail", f"is 0.0.9, the .pyz is {__version__}"),
-        (";;; duet-rpc.el\n", "fail", "does not say its version"),
-        ("", "fail", "can't be read: Is a directory"),
+        (";;; duet-rpc.el\n", "fail", "has no version line"),
+        ("", "fail", "cannot be read: Is a directory"),
     ],
 )
 def test_an_elisp_file_of_another_release(

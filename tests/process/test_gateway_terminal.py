@@ -100,7 +100,7 @@ def test_check_names_what_is_not_well(env: dict[str, str]) -> None:
 def test_check_goes_with_the_gateway_only(env: dict[str, str]) -> None:
     code, out, err = say(["rpc", "--check"], env)
     assert (code, out) == (2, "")
-    assert "--check goes with gateway only" in err
+    assert "--check is an option of gateway, not of rpc" in err
     assert say(["gateway", "--methods", "x"], env)[0] == 2
 
 
@@ -115,14 +115,14 @@ def test_the_doctor_looks_at_what_backends_would_run(env: dict[str, str]) -> Non
     checks = {each["name"]: each for each in json.loads(out)["checks"]}
     assert code == 1
     assert checks["backend good"]["status"] == "ok"
-    assert checks["backend missing"]["detail"] == "no-such-program is not on PATH"
+    assert checks["backend missing"]["detail"] == "no-such-program: not found on PATH"
     assert checks["backend missing"]["fix"]
-    assert "working directory is not there: /no/where" in checks["backend lost"]["detail"]
+    assert checks["backend lost"]["detail"] == "working directory not found: /no/where"
 
 
 def test_at_a_terminal_it_says_what_it_waits_for(env: dict[str, str]) -> None:
     with Person(["gateway"], env) as person:
-        person.see("duet-rpc gateway: waiting for JSON-RPC requests")
+        person.see("python -m duet_rpc gateway: waiting for JSON-RPC 2.0 requests on stdin")
         person.type("\x04")
         assert person.leave() == 0
 
@@ -131,10 +131,10 @@ def test_a_wrong_name_is_answered_without_starting_every_backend(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     for word, expected in (
-        ("c/x", "  there is no backend c\n  there are: a, b, m\n"),
-        ("mm__x", "  there is no backend mm\n  did you mean m?\n"),
+        ("c/x", "  there is no backend c\n  available: a, b, m\n"),
+        ("mm__x", "  there is no backend mm\n  did you mean 'm'?\n"),
         ("m", "  m is a backend: call m/METHOD or m__TOOL\n"),
-        ("a/", "  which method of it?\n"),
+        ("a/", "  add the name of a method: a/METHOD\n"),
         ("gateway/x", "duet-rpc: Method not found: gateway/x (-32601)\n"),
         ("gateway/stop", "  received:  missing\n  accepted:  a, b, m\n"),
     ):
@@ -149,11 +149,11 @@ def test_a_wrong_name_is_answered_without_starting_every_backend(
 def test_a_tool_that_is_not_there_is_told_from_one_that_failed(env: dict[str, str]) -> None:
     code, out, err = say(["call", "m__tool"], env)
     assert (code, out) == (1, "")
-    assert err.endswith("  did you mean m__tool0?\n")
+    assert err.endswith("  did you mean 'm__tool0'?\n")
     assert "the gateway is leaving" not in err
     code, out, err = say(["call", "m__fail"], env)
     assert (code, json.loads(out)["isError"]) == (1, True)
-    assert err == "duet-rpc: the tool says that it failed\n"
+    assert err == "duet-rpc: the tool reports an error\n"
     assert say(["call", "m/tools/call", "name=fail"], env)[0] == 1
     assert say(["call", "a/echo", "isError=true"], env)[0] == 0
 
@@ -161,12 +161,12 @@ def test_a_tool_that_is_not_there_is_told_from_one_that_failed(env: dict[str, st
 def test_check_says_what_may_be_wrong_with_one_that_does_not_answer(env: dict[str, str]) -> None:
     mute = {"command": ["sh", "-c", "echo Password: >&2; read name; sleep 60"], "dialect": "mcp"}
     write_config(Path(env["DUET_RPC_CONFIG"]), {"mute": mute})
-    code = "from duet_rpc import cli; from duet_rpc.terminal import check; check.PATIENCE = 1.5;"
+    code = "from duet_rpc import cli; from duet_rpc.terminal import check; check.TIMEOUT = 1.5;"
     done = subprocess.run(
         [sys.executable, "-c", f"{code} cli.main()", "gateway", "--check"],
         env=env, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "")
     first, second = done.stdout.splitlines()
-    assert first.endswith("within 1.5 s; is it a server, of dialect mcp and framing lines?")
+    assert first.endswith("within 1.5 s; is it a server of dialect mcp and framing lines?")
     assert second.strip() == "Password:"

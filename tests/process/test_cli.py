@@ -30,7 +30,7 @@ COMMANDS = [
 ]
 
 
-def say(*words: str, command: Sequence[str | Path] = SOURCE, **env: str) -> tuple[int, str, str]:
+def invoke(*words: str, command: Sequence[str | Path] = SOURCE, **env: str) -> tuple[int, str, str]:
     done = subprocess.run(
         [*map(str, command), *words],
         capture_output=True,
@@ -44,10 +44,10 @@ def say(*words: str, command: Sequence[str | Path] = SOURCE, **env: str) -> tupl
     return done.returncode, done.stdout, done.stderr
 
 
-def test_no_words_and_help_are_the_same_help() -> None:
-    code, out, err = say()
+def test_no_arguments_and_help_print_the_same_help() -> None:
+    code, out, err = invoke()
     assert (code, err) == (0, "")
-    assert say("--help") == say("-h") == (0, out, "")
+    assert invoke("--help") == invoke("-h") == (0, out, "")
     options = "--methods --framing --batch --gateway --check --json --yes --log-level --no-color"
     for word in (*COMMANDS, *options.split(), "--version", "--help"):
         assert re.search(rf"^  (-h, )?{word}\b", out, re.MULTILINE), word
@@ -57,10 +57,10 @@ def test_no_words_and_help_are_the_same_help() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_after_a_command_is_about_that_command(command: str) -> None:
-    code, out, err = say(command, "--help")
+    code, out, err = invoke(command, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"{USAGE} {command} [OPTION]...")
-    assert say("-h", command) == say(command, "-h") == (0, out, "")
+    assert invoke("-h", command) == invoke(command, "-h") == (0, out, "")
     assert "--log-level LEVEL" in out
     assert ("--framing FRAMING" in out) == (command == "rpc")
     assert ("--batch" in out) == (command in ("rpc", "mcp"))
@@ -69,14 +69,14 @@ def test_help_after_a_command_is_about_that_command(command: str) -> None:
 
 def test_help_fits_into_80_columns() -> None:
     for words in ([], *([command] for command in COMMANDS)):
-        assert max(map(len, say(*words, "--help")[1].splitlines())) < 80
+        assert max(map(len, invoke(*words, "--help")[1].splitlines())) < 80
 
 
 @pytest.mark.parametrize("name", ["duet-rpc.pyz", "duet", "my duet.pyz"])
 def test_hints_name_the_archive_as_it_was_started(tmp_path: Path, name: str) -> None:
     link = tmp_path / name
     link.symlink_to(PYZ)
-    _, _, err = say("cal", command=[sys.executable, link])
+    _, _, err = invoke("cal", command=[sys.executable, link])
     assert err == (
         f"duet-rpc: unknown command 'cal'; did you mean 'call'? ({name} --help lists all)\n"
         f"usage: {name} [OPTION]... COMMAND\n"
@@ -86,13 +86,13 @@ def test_hints_name_the_archive_as_it_was_started(tmp_path: Path, name: str) -> 
 def test_hints_name_the_installed_command(tmp_path: Path) -> None:
     script = tmp_path / "duet-rpc"
     script.write_text("from duet_rpc.cli import main\nmain()\n")
-    _, _, err = say("cal", command=[sys.executable, script])
+    _, _, err = invoke("cal", command=[sys.executable, script])
     assert "(duet-rpc --help lists all)\nusage: duet-rpc [OPTION]..." in err
 
 
 def test_the_version_is_semver_and_the_same_everywhere() -> None:
     assert re.fullmatch(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)", __version__)
-    assert say("--version") == say("version") == (0, f"{__version__}\n", "")
+    assert invoke("--version") == invoke("version") == (0, f"{__version__}\n", "")
     head = (TOP / "elisp" / "duet-rpc.el").read_text()
     assert f";; Version: {__version__}\n" in head
     assert f"## {__version__}" in (TOP / "CHANGELOG.md").read_text()
@@ -127,8 +127,8 @@ def test_the_version_is_semver_and_the_same_everywhere() -> None:
         (["\x1b[2J\n" * 50], "unknown command '\\x1b[2J\\n\\x1b["),
     ],
 )  # fmt: skip
-def test_unknown_words_are_usage_on_stderr_and_exit_2(words: list[str], message: str) -> None:
-    code, out, err = say(*words)
+def test_wrong_arguments_are_usage_on_stderr_and_exit_2(words: list[str], message: str) -> None:
+    code, out, err = invoke(*words)
     assert (code, out) == (2, "")
     first, second = err.splitlines(keepends=True)
     assert first.startswith(f"duet-rpc: {message}")
@@ -202,14 +202,14 @@ def test_a_working_directory_that_is_gone_is_no_traceback(tmp_path: Path) -> Non
         "gateway --version",
     ],
 )  # fmt: skip
-def test_the_version_is_given_whatever_else_is_said(words: str) -> None:
-    assert say(*words.split()) == (0, f"{__version__}\n", "")
-    assert say(*words.split(), "--frobnicate")[:2] == (2, "")
-    assert USAGE in say(*words.split(), "--help")[1]
+def test_version_wins_over_other_arguments(words: str) -> None:
+    assert invoke(*words.split()) == (0, f"{__version__}\n", "")
+    assert invoke(*words.split(), "--frobnicate")[:2] == (2, "")
+    assert USAGE in invoke(*words.split(), "--help")[1]
 
 
 @pytest.mark.parametrize("option", ["--framing=lines", "--batch", "--methods=x", "--gateway"])
-def test_help_is_given_whatever_else_is_said(option: str) -> None:
+def test_help_wins_over_other_options(option: str) -> None:
     done = subprocess.run([*SOURCE, option, "--help"], capture_output=True, timeout=20, check=False)
     assert done.returncode == 0
     assert USAGE.encode() in done.stdout
@@ -217,7 +217,7 @@ def test_help_is_given_whatever_else_is_said(option: str) -> None:
 
 @pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "2>&1 >&3 | :"])
 @pytest.mark.parametrize("words", ["nonsense", "config", "trust", "call version", "rpc"])
-def test_a_stderr_that_takes_nothing_changes_neither_exit_code_nor_stdout(
+def test_an_unwritable_stderr_changes_neither_exit_code_nor_stdout(
     tmp_path: Path, words: str, stderr: str
 ) -> None:
     (tmp_path / ".duet-rpc.toml").write_text("wrong\n")

@@ -51,7 +51,7 @@ def test_replies_come_in_the_order_of_the_requests() -> None:
     assert [reply.id for reply in replies if isinstance(reply, Reply)] == ids
 
 
-def test_waiting_ends_with_the_clock_or_with_a_wakeup() -> None:
+def test_waiting_ends_at_the_timeout_or_a_wakeup() -> None:
     reading, writing = os.pipe()
     with Client(QUIET) as client:
         assert client.call("version") == VERSION
@@ -116,10 +116,10 @@ def test_a_cancelled_request_still_has_its_reply() -> None:
     assert reply.error.code == -32800
 
 
-# Ending.
+# Exit.
 
 
-def test_closing_lets_the_daemon_leave_by_itself() -> None:
+def test_closing_lets_the_daemon_exit_by_itself() -> None:
     client = Client(QUIET)
     pid = client._process.pid
     client.call("version")
@@ -132,15 +132,15 @@ def test_closing_lets_the_daemon_leave_by_itself() -> None:
     assert not is_alive(pid)
 
 
-def test_closing_ends_a_daemon_that_will_not_leave() -> None:
+def test_closing_kills_a_daemon_that_does_not_exit() -> None:
     client = Client(fake("deaf"))
-    assert client.receive(0.5) is None  # until it has made itself deaf
+    assert client.receive(0.5) is None  # until it ignores signals
     start = time.monotonic()
     assert client.close() == -9
     assert 2.0 < time.monotonic() - start < 4.0
 
 
-def test_an_interrupt_ends_the_daemon_at_once_and_what_it_started() -> None:
+def test_an_interrupt_kills_the_daemon_and_its_children() -> None:
     code = (
         "import subprocess, sys, time\n"
         "child = subprocess.Popen(['sleep', '60'])\n"
@@ -160,7 +160,7 @@ def test_an_interrupt_ends_the_daemon_at_once_and_what_it_started() -> None:
     assert is_gone(message.params[0], 1.0)
 
 
-def test_the_daemon_is_no_part_of_our_process_group() -> None:
+def test_the_daemon_has_its_own_process_group() -> None:
     with Client(QUIET) as client:
         pid = client._process.pid
         assert os.getpgid(pid) == os.getsid(pid) == pid
@@ -177,7 +177,7 @@ def test_no_descriptor_is_left_open() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_request_to_a_dead_daemon_says_how_it_died() -> None:
+def test_a_request_after_the_exit_says_how_it_exited() -> None:
     with Client(fake("exit")) as client:
         with pytest.raises(DaemonError, match="exited with code 3"):
             client.call("m")
@@ -187,7 +187,7 @@ def test_a_request_to_a_dead_daemon_says_how_it_died() -> None:
         assert client.exit_reason == "the daemon exited with code 3"
 
 
-# Where the daemon is.
+# The command that starts the daemon.
 
 
 def test_the_daemon_is_this_same_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Configuration files: which one wins, and what is said of a wrong one."""
+"""Configuration files: which one wins, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from duet_rpc.config.files import load
 from duet_rpc.config.trust import remember
 from tests.support import SOURCE, request, run
-from tests.terminal import environment, say
+from tests.terminal import environment, invoke
 
 
 def level(cwd: Path, *flags: str, **env: str) -> str:
-    """Return the level that the daemon says it logs at."""
+    """Return the level in the daemon's start-up line."""
     command = ["sh", "-c", 'cd "$0" && exec "$@"', str(cwd), *SOURCE, "rpc", *flags]
     environ = {"HOME": str(cwd / "home"), "XDG_CONFIG_HOME": "", "DUET_RPC_CONFIG": "", **env}
     _, replies, log = run(request(1) + request(2, "setLogLevel", ["info"]), command, environ)
@@ -25,7 +25,7 @@ def level(cwd: Path, *flags: str, **env: str) -> str:
     return log.split(" level ")[1].split(",")[0]
 
 
-def test_flags_win_over_the_projects_file_and_that_over_the_users(tmp_path: Path) -> None:
+def test_options_override_project_file_overrides_user_file(tmp_path: Path) -> None:
     assert level(tmp_path) == "info"
     user = tmp_path / "home" / ".config" / "duet-rpc"
     user.mkdir(parents=True)
@@ -78,7 +78,7 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
         ('"l\\u001b[2Jg" = 1\n', r":1: unknown key 'l\x1b[2Jg'"),
         ("[methods]\nload = [\n  'a.py',\n  3,\n]\n", ":2: methods.load must be a list"),
         ('[methods]\nload = ["a\\u0000.py"]\n', ":2: methods.load must be a list"),
-        # What is no TOML.
+        # Not TOML.
         ("[log\n", ":1: Expected ']' at the end of a table declaration: [log"),
         ("[log]\nlevel = 'info'\nlevel = 'secret'\n", ":3: Cannot overwrite a value: level\n"),
         ("[log]\n[methods]\n[log]\n", ":3: Cannot declare twice: [log]\n"),
@@ -143,7 +143,7 @@ def test_a_wrong_file_is_named_with_line_and_key(
     assert "Traceback" not in log
 
 
-def test_a_long_file_is_searched_in_no_time(tmp_path: Path) -> None:
+def test_an_error_in_a_long_file_is_found_quickly(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[methods]\nload = [\n" + "'a.py',\n" * 50_000 + "]\n[log]\nlevel = 3\n")
     before = time.monotonic()
@@ -153,13 +153,13 @@ def test_a_long_file_is_searched_in_no_time(tmp_path: Path) -> None:
     assert time.monotonic() - before < 15
 
 
-def test_a_relative_folder_in_the_environment_is_no_folder_of_the_users(tmp_path: Path) -> None:
+def test_a_relative_xdg_config_home_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "rel" / "duet-rpc").mkdir(parents=True)
     (tmp_path / "rel" / "duet-rpc" / "config.toml").write_text("log.level = 'debug'\n")
     assert level(tmp_path, XDG_CONFIG_HOME="rel") == "info"
 
 
-def test_a_missing_file_is_said_to_be_missing_and_who_named_it(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_the_variable_naming_it(tmp_path: Path) -> None:
     path = tmp_path / "no.toml"
     code, _, log = run(b"", env={"DUET_RPC_CONFIG": str(path)})
     assert code == 2
@@ -176,7 +176,7 @@ def test_a_missing_file_is_said_to_be_missing_and_who_named_it(tmp_path: Path) -
         ("dangling", "is a broken link"),
     ],
 )
-def test_what_stands_in_the_place_of_a_file_is_not_passed_over(
+def test_a_folder_or_broken_link_as_configuration_is_an_error(
     tmp_path: Path, name: str, what: str, message: str
 ) -> None:
     path = tmp_path / name
@@ -188,16 +188,16 @@ def test_what_stands_in_the_place_of_a_file_is_not_passed_over(
     env = environment(tmp_path / "home")
     for words in (["rpc"], ["config"], ["call", "version"], ["trust"]):
         if words != ["trust"] or name == ".duet-rpc.toml":
-            code, out, err = say(words, env, cwd=tmp_path)
+            code, out, err = invoke(words, env, cwd=tmp_path)
             assert (code, out) == (2, "")
             assert err.startswith(f"duet-rpc: {path}: {message}")
-    code, out, _ = say(["doctor", "--json"], env, cwd=tmp_path)
+    code, out, _ = invoke(["doctor", "--json"], env, cwd=tmp_path)
     assert code == 1
     assert f"{path}: {message}" in out
 
 
 @pytest.mark.parametrize("name", [".duet-rpc.toml", "home/.config/duet-rpc/config.toml"])
-def test_a_link_to_nothing_on_purpose_and_a_pipe_hold_nobody_up(tmp_path: Path, name: str) -> None:
+def test_a_link_to_dev_null_and_a_pipe_are_ignored(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to("/dev/null")

@@ -1,4 +1,4 @@
-"""`duet-rpc doctor`: each thing that goes wrong in practice, gone wrong once."""
+"""`duet-rpc doctor`: each problem that it knows, made to happen once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 
 from duet_rpc import __version__
 from tests.support import PYZ, SOURCE
-from tests.terminal import WITH_DAEMON, Person, environment, say
+from tests.terminal import WITH_DAEMON, Person, environment, invoke
 
 GOOD_EMACS = 'echo "emacs 29.1"; echo "jsonrpc 1.0.17"'
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Make an environment in which all is well, with an Emacs that says so."""
+    """Return an environment without problems, with a fake Emacs."""
     for name in ("home", "bin", "tmp"):
         (tmp_path / name).mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
@@ -53,8 +53,8 @@ def put_emacs(env: dict[str, str], script: str) -> None:
 def examine(
     env: dict[str, str], command: list[str | Path] | None = None, cwd: Path | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Return the exit code, and what was found of each thing."""
-    code, out, err = say(["doctor", "--json"], env, None, command or SOURCE, cwd)
+    """Return the exit code and the checks by name."""
+    code, out, err = invoke(["doctor", "--json"], env, None, command or SOURCE, cwd)
     assert err == ""
     report = json.loads(out)
     for check in report["checks"]:
@@ -77,21 +77,21 @@ def with_fake(daemon: str) -> list[str | Path]:
 # Everything works.
 
 
-def test_all_is_well(env: dict[str, str]) -> None:
+def test_no_problems_found(env: dict[str, str]) -> None:
     code, checks = examine(env)
     assert code == 0
     assert list(checks) == ["Python", "program", "home", "config", "log", "daemon", "stdout",
                             "methods", "Emacs", "jsonrpc.el"]  # fmt: skip
     assert trouble(checks) == {}
     assert checks["methods"]["detail"] == "no user methods"
-    code, out, err = say(["doctor"], env)
+    code, out, err = invoke(["doctor"], env)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert all(line.startswith("✓ ") for line in lines[:-2])
     assert lines[-1] == "no problems found"
 
 
-def test_all_is_well_with_the_pyz(env: dict[str, str], pyz: list[str | Path]) -> None:
+def test_no_problems_with_the_pyz(env: dict[str, str], pyz: list[str | Path]) -> None:
     code, checks = examine(env, pyz)
     assert (code, trouble(checks)) == (0, {})
     assert checks["program"]["detail"] == f"{__version__}, {pyz[1]}"
@@ -100,7 +100,7 @@ def test_all_is_well_with_the_pyz(env: dict[str, str], pyz: list[str | Path]) ->
     assert {"python3", "daemon", "stdout"} <= set(checks)
 
 
-def test_methods_are_counted_and_what_can_not_be_loaded_is_named(env: dict[str, str]) -> None:
+def test_methods_are_counted_and_load_errors_are_named(env: dict[str, str]) -> None:
     folder = Path(env["HOME"]) / ".config" / "duet-rpc" / "methods"
     folder.mkdir(parents=True)
     (folder / "good.py").write_text("from duet_rpc import method\n@method\ndef good(): pass\n")
@@ -114,27 +114,25 @@ def test_methods_are_counted_and_what_can_not_be_loaded_is_named(env: dict[str, 
     assert "fix that line" in checks["methods"]["fix"]
 
 
-def test_methods_may_take_longer_to_load_than_a_daemon_to_answer(
-    env: dict[str, str], tmp_path: Path
-) -> None:
+def test_slow_loading_of_methods_is_no_failure(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
     file.write_text("import time\ntime.sleep(1.5)\n")
     env["TIMEOUT"] = "1"
     words = ["doctor", "--json", "--methods", str(file)]
-    code, out, _ = say(words, env, None, with_fake("real"))
+    code, out, _ = invoke(words, env, None, with_fake("real"))
     assert code == 0
     assert "0 loaded" in out
 
 
 @pytest.mark.skipif(shutil.which("emacs") is None, reason="no Emacs here")
-def test_the_real_emacs_says_its_versions(env: dict[str, str]) -> None:
+def test_the_real_emacs_reports_its_versions(env: dict[str, str]) -> None:
     _, checks = examine({**env, "PATH": os.environ["PATH"]})
     assert checks["Emacs"]["status"] == "ok"
     assert checks["jsonrpc.el"]["detail"].startswith("1.")
 
 
 @pytest.mark.skipif(shutil.which("emacs") is None, reason="no Emacs here")
-def test_a_newer_jsonrpc_of_the_users_is_the_one_that_counts(env: dict[str, str]) -> None:
+def test_a_newer_installed_jsonrpc_is_the_one_reported(env: dict[str, str]) -> None:
     folder = Path(env["HOME"]) / ".emacs.d" / "elpa" / "jsonrpc-9.9.9"
     folder.mkdir(parents=True)
     (folder / "jsonrpc-pkg.el").write_text('(define-package "jsonrpc" "9.9.9" "x" nil)\n')
@@ -142,11 +140,11 @@ def test_a_newer_jsonrpc_of_the_users_is_the_one_that_counts(env: dict[str, str]
     assert checks["jsonrpc.el"]["detail"] == "9.9.9"
 
 
-# How it is shown.
+# The report.
 
 
 def test_each_failure_has_its_fix_below(env: dict[str, str]) -> None:
-    code, out, _ = say(["doctor"], {**env, "DUET_RPC_LOG": "/nowhere/duet.log", "HOME": ""})
+    code, out, _ = invoke(["doctor"], {**env, "DUET_RPC_LOG": "/nowhere/duet.log", "HOME": ""})
     assert code == 1
     lines = out.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("✗ log "))
@@ -157,16 +155,16 @@ def test_each_failure_has_its_fix_below(env: dict[str, str]) -> None:
 
 def test_warnings_alone_are_exit_0(env: dict[str, str]) -> None:
     (Path(env["PATH"]) / "emacs").unlink()
-    code, out, _ = say(["doctor"], env)
+    code, out, _ = invoke(["doctor"], env)
     assert code == 0
     assert out.endswith("0 failures, 1 warning\n")
 
 
-def test_a_stdout_that_knows_ascii_only_gets_other_marks(env: dict[str, str]) -> None:
+def test_an_ascii_stdout_gets_ascii_marks(env: dict[str, str]) -> None:
     home = Path(env["HOME"]).with_name("häuser")
     home.mkdir()
     env = {**env, "PYTHONIOENCODING": "ascii", "DUET_RPC_LOG": "/nowhere/x", "HOME": str(home)}
-    code, out, err = say(["doctor"], env)
+    code, out, err = invoke(["doctor"], env)
     assert (code, err) == (1, "")
     assert out.startswith("ok Python ")
     assert "\nX log " in out
@@ -189,7 +187,7 @@ def test_a_reader_that_goes_away_is_no_traceback(env: dict[str, str]) -> None:
     assert done.stderr == b""
 
 
-# What goes wrong: Python and the .pyz.
+# Problems with Python and the .pyz.
 
 
 def old_python() -> str | None:
@@ -200,7 +198,7 @@ def old_python() -> str | None:
     name = shutil.which("python3.8")
     if name is None:
         return None
-    # It may be a script that finds the real one.
+    # It may be a pyenv shim for the real one.
     code = "import sys; print(sys.executable)"
     done = subprocess.run([name, "-c", code], capture_output=True, text=True)
     return done.stdout.strip() or None
@@ -235,7 +233,7 @@ def test_the_python3_that_the_pyz_asks_for(
     assert detail in checks["python3"]["detail"]
 
 
-def test_a_pyz_that_can_not_be_executed(env: dict[str, str], pyz: list[str | Path]) -> None:
+def test_a_pyz_that_is_not_executable(env: dict[str, str], pyz: list[str | Path]) -> None:
     Path(pyz[1]).chmod(0o644)
     code, checks = examine(env, pyz)
     assert (code, trouble(checks)) == (0, {"program": "warn"})
@@ -252,7 +250,7 @@ def test_a_pyz_that_can_not_be_executed(env: dict[str, str], pyz: list[str | Pat
         ({"HOME": "", "TMPDIR": "/proc"}, f"/proc/duet-rpc-{os.geteuid()} cannot be used; each"),
     ],
 )
-def test_a_cache_that_can_not_be_used(
+def test_a_cache_that_cannot_be_used(
     more: dict[str, str], detail: str, env: dict[str, str], pyz: list[str | Path]
 ) -> None:
     _, checks = examine({**env, **more}, pyz)
@@ -269,7 +267,7 @@ def test_a_cache_that_others_can_write_to(env: dict[str, str], pyz: list[str | P
     assert "only you can write to" in checks["cache"]["fix"]
 
 
-# What goes wrong: what the user set.
+# Problems with the configuration and the log.
 
 
 def test_a_project_that_is_not_trusted(env: dict[str, str], tmp_path: Path) -> None:
@@ -318,7 +316,7 @@ def test_a_configuration_that_is_a_folder(env: dict[str, str], tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_configuration_that_can_not_be_read(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_read(env: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("")
     path.chmod(0)
@@ -333,7 +331,7 @@ def test_every_configuration_file_in_force_is_named(env: dict[str, str], tmp_pat
     project = tmp_path / ".duet-rpc.toml"
     for path in (user, project):
         path.write_text('[log]\nlevel = "info"\n')
-    code, out, _ = say(["doctor"], env, cwd=tmp_path)
+    code, out, _ = invoke(["doctor"], env, cwd=tmp_path)
     assert code == 0
     assert f"✓ config       {user}\n✓ config       {project}\n" in out
 
@@ -347,7 +345,7 @@ def test_every_configuration_file_in_force_is_named(env: dict[str, str], tmp_pat
         ("pipe", "No such device or address", "set DUET_RPC_LOG to another file"),
     ],
 )
-def test_a_log_that_can_not_be_written(
+def test_a_log_that_cannot_be_written(
     name: str, detail: str, fix: str, env: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -373,7 +371,7 @@ def test_a_log_that_the_daemon_would_refuse_is_refused(env: dict[str, str], tmp_
     assert not target.exists()
 
 
-def test_a_log_that_can_be_written_is_left_as_it_was(env: dict[str, str], tmp_path: Path) -> None:
+def test_checking_a_log_file_leaves_it_unchanged(env: dict[str, str], tmp_path: Path) -> None:
     path, link = tmp_path / "duet.log", tmp_path / "link"
     link.symlink_to(path)
     for name in (path, link):
@@ -385,25 +383,25 @@ def test_a_log_that_can_be_written_is_left_as_it_was(env: dict[str, str], tmp_pa
     assert (code, path.read_text()) == (0, "a line\n")
 
 
-def test_a_terminal_is_a_place_for_a_log(env: dict[str, str]) -> None:
+def test_a_terminal_can_be_the_log(env: dict[str, str]) -> None:
     with Person(["doctor"], {**env, "DUET_RPC_LOG": "/dev/tty"}) as person:
         assert person.leave() == 0
     assert "✓ log          /dev/tty" in person.screen
 
 
-def test_what_a_daemon_says_at_its_end_is_shown_where_it_logs_to_a_file(
+def test_the_last_stderr_line_of_a_failed_daemon_is_quoted(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "bad.py"
     file.write_text("import os, sys\nsys.stderr.write('no licence\\n')\nos._exit(3)\n")
     env["DUET_RPC_LOG"] = str(tmp_path / "duet.log")
-    code, out, _ = say(["doctor", "--methods", str(file)], env)
+    code, out, _ = invoke(["doctor", "--methods", str(file)], env)
     assert code == 1
     assert "✗ daemon       the daemon exited with code 3 before it answered: no licence" in out
     assert not (tmp_path / "duet.log").exists()
 
 
-# What goes wrong: the daemon.
+# Problems with the daemon.
 
 
 def test_the_fix_for_methods_that_end_the_daemon_shows_it(
@@ -411,11 +409,11 @@ def test_the_fix_for_methods_that_end_the_daemon_shows_it(
 ) -> None:
     file = tmp_path / "bad methods.py"
     file.write_text("import os\nos._exit(3)\n")
-    _, out, _ = say(["doctor", "--json", "--methods", str(file)], env)
+    _, out, _ = invoke(["doctor", "--json", "--methods", str(file)], env)
     (check,) = (each for each in json.loads(out)["checks"] if each["status"] == "fail")
     python, *words = shlex.split(check["fix"].split("`")[1])
     assert (python, words[:2]) == ("python", ["-m", "duet_rpc"])
-    code, _, err = say(words[2:], env)
+    code, _, err = invoke(words[2:], env)
     assert code == 1
     assert "the daemon exited with code 3" in err
 
@@ -460,14 +458,14 @@ def test_a_stdout_with_more_than_frames(daemon: str, junk: str, env: dict[str, s
 def test_a_python_that_prints_when_it_starts(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('Hello from the company', flush=True)\n")
     env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
-    code, out, _ = say(["doctor"], env)
+    code, out, _ = invoke(["doctor"], env)
     assert code == 1
     assert "✗ daemon       the daemon's stdout has text that is not a frame: Hello from" in out
     assert "✗ stdout " in out
 
 
 def test_no_place_for_temporary_files_is_no_traceback(env: dict[str, str]) -> None:
-    """Taken away by hand: Python tries /tmp and the working directory as well."""
+    """TemporaryFile is replaced: Python would fall back to /tmp and the working directory."""
     code = (
         "import tempfile\n"
         "def refuse(*_):\n    raise FileNotFoundError(2, 'No usable temporary directory found')\n"
@@ -479,7 +477,7 @@ def test_no_place_for_temporary_files_is_no_traceback(env: dict[str, str]) -> No
     assert "cannot create a temporary file" in checks["daemon"]["detail"]
 
 
-# What goes wrong: Emacs.
+# Problems with Emacs.
 
 
 @pytest.mark.parametrize(
@@ -494,7 +492,7 @@ def test_no_place_for_temporary_files_is_no_traceback(env: dict[str, str]) -> No
         ("sleep 30", {"Emacs": "fail"}, "did not answer within 1 s"),
     ],
 )
-def test_an_emacs_that_will_not_do(
+def test_an_emacs_that_does_not_work(
     script: str | None, found: dict[str, str], detail: str, env: dict[str, str]
 ) -> None:
     if script is None:

@@ -67,16 +67,19 @@ def discard_stdout() -> None:
 
 
 def run(arguments: Arguments) -> int:
-    """Run a command and return its exit code; a server does not return."""
+    """Run a command and return its exit code; a server ends the process by itself."""
     command, options = arguments.command, arguments.options
-    if not options.help and not options.version:
-        if command == "rpc" or (command == "mcp" and not options.gateway):
-            run_server(arguments)
-        elif command == "mcp":
-            run_mcp_gateway(arguments)
-        elif command == "gateway" and not options.check:
-            run_gateway(arguments)
-    return run_for_person(arguments)
+    if options.help or options.version or options.check:
+        return run_for_person(arguments)
+    if command == "rpc" or (command == "mcp" and not options.gateway):
+        run_server(arguments)
+    elif command == "mcp":
+        run_mcp_gateway(arguments)
+    elif command == "gateway":
+        run_gateway(arguments)
+    else:
+        return run_for_person(arguments)
+    return 0
 
 
 def run_for_person(arguments: Arguments) -> int:

@@ -40,7 +40,7 @@ LOADING_TIMEOUT = 60.0
 
 
 class Check(NamedTuple):
-    """The result of one check; `fix` says what to do and is None where all is well."""
+    """The result of one check; `fix` says what to do and is None where `status` is OK."""
 
     name: str
     status: str
@@ -80,7 +80,7 @@ def check_python3() -> Check:
     """Check the python3 on PATH, which the first line of the .pyz asks for."""
     path = shutil.which("python3")
     if path is None:
-        fix = "add one to PATH, or start the .pyz as `PYTHON duet-rpc.pyz`"
+        fix = f"add one to PATH, or start it as `{sys.executable} {program.program_name()}`"
         return Check("python3", WARN, "no python3 on PATH", fix)
     code = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
     version = numbers(output_of([path, "-c", code], PYTHON_TIMEOUT))
@@ -115,14 +115,11 @@ def check_cache(archive: str, package: str) -> Check:
 def check_home() -> Check:
     """Check the home directory, which has the configuration and the history."""
     home = os.environ.get("HOME")
-    fix = "set HOME to your home directory"
-    if not home:
-        return Check("home", WARN, "HOME is not set; there is no configuration and no history", fix)
-    if not os.path.isdir(home):
-        return Check(
-            "home", WARN, f"{home} is not a folder; there is no configuration and no history", fix
-        )
-    return Check("home", OK, home)
+    if home and os.path.isdir(home):
+        return Check("home", OK, home)
+    what = f"{home} is not a folder" if home else "HOME is not set"
+    detail = f"{what}; there is no configuration and no history"
+    return Check("home", WARN, detail, "set HOME to your home directory")
 
 
 # The configuration and the log.

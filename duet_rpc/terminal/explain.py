@@ -85,11 +85,11 @@ def suggest(method: str, client: Client, backends: Collection[str] = ()) -> list
     if method in backends:
         return [f"  {method} is a backend: call {method}/METHOD or {method}__TOOL"]
     backend = backend_of(method)
-    lines = suggest_names(method, [str(each["name"]) for each in fetch_list(client, "listMethods")])
-    if backends and backend != method and "did you mean" not in "".join(lines):
+    names = [str(entry["name"]) for entry in fetch_list(client, "listMethods")]
+    if backends and backend != method and not did_you_mean(method, names):
         first = f"  there is no backend {escape(backend, TEXT_MAX)}"
         return [first, *suggest_names(backend, backends)]
-    return lines
+    return suggest_names(method, names)
 
 
 def suggest_names(wanted: str, names: Collection[str]) -> list[str]:

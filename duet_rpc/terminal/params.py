@@ -53,7 +53,7 @@ def parse_params(
             forms = FORMS if read_stdin is None else f"{FORMS}, or - for JSON on stdin"
             raise ArgumentError(f"{shorten(word)}: expected {forms}")
         if name in params:
-            raise ArgumentError(f"{name} is given twice")
+            raise ArgumentError(f"{shorten(name)} is given twice")
         params[name] = parse_value(value)
     return params
 

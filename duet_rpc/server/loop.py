@@ -59,16 +59,10 @@ Call = Union[Request, Notification]
 IDLE = 0.05
 """Seconds without input after which deferred work is done."""
 
-TERMINAL_HINT = (
-    "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. "
-    "For people there are `duet-rpc call` and `duet-rpc console`.\n"
-)
-
 
 class Handler(Protocol):
     """Turns a request into a result; one for `rpc`, one for `mcp`."""
 
-    command: str
     registry: Registry
     cancel: CancelForm
     answers_cancelled: bool  # a cancelled request gets a reply all the same
@@ -95,9 +89,6 @@ def serve(
         lifecycle.before_exit = stdio.release
         reader = MessageReader(framing)
         server = Server(stdio, lifecycle, log, reader, read_timeout, make_handler, batch)
-        if stdio.is_terminal:
-            form = "in any framing" if framing is None else framing.description
-            os.write(2, TERMINAL_HINT.format(server.handler.command, form).encode())
         log.info(
             f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
             f"log to {log.sink}"

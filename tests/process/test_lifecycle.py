@@ -438,7 +438,7 @@ def test_a_person_at_a_terminal_is_told_what_to_do() -> None:
     os.close(main)
     assert code == 0
     hint = log.splitlines()[0]
-    for words in ("waiting", "Ctrl-D", "duet-rpc call", "duet-rpc console"):
+    for words in ("waiting", "Ctrl-D", "duet_rpc call", "duet_rpc console"):
         assert words in hint
 
 

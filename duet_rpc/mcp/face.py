@@ -132,7 +132,7 @@ class McpFace:
         """Tell the model what the method said; of a crash, that it was one."""
         log = self._daemon.log
         if failure.cause is not None:
-            what = describe(failure.cause, request.params)
+            what = describe(failure.cause)
             log.error(f"{name}: {what}", request.method, request.id)
             return write_error(f"{name} failed; the log of duet-rpc says where")
         log.warn(f"{name}: refused with error {failure.code}", request.method, request.id)

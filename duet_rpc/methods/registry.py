@@ -8,6 +8,7 @@ reply of the methods that are built in.
 
 from __future__ import annotations
 
+from duet_rpc.failures import SafeText
 from duet_rpc.jsonrpc.errors import RpcError, invalid_params
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.jsonrpc.messages import to_json
@@ -45,7 +46,7 @@ class Mismatch(Exception):
         return invalid_params(self.path, self.expected, self.received, self.accepted)
 
 
-class BadResult(Exception):
+class BadResult(SafeText):
     """What a method returned has no form in JSON; its text says why and which method."""
 
 

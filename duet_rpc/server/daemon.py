@@ -103,8 +103,8 @@ def serve(
         for method in methods:
             daemon.face.registry.add(method)
         daemon.load_later(sources or [], folder)
-        # Importing loguru takes several times as long as all else at start, so the first
-        # lines wait, as the user's methods do, until the timer finds that all is quiet.
+        # Importing loguru takes several times as long as all else at start, so it waits, as
+        # the user's methods do, until the timer finds that all is quiet.
         lifecycle.tick()
         daemon.run()
         code = 0
@@ -197,9 +197,9 @@ class Daemon:
         with self._lifecycle:
             from duet_rpc.methods.loading import Loader
 
-            self.log.offer()
             self._hear_strays()
             Loader(self.face.registry, sources, folder, self._report).load()
+            self.log.start_loguru_if_imported()
 
     def _hear_strays(self) -> None:
         """Log what is raised where no method can catch it, instead of a traceback."""
@@ -208,19 +208,14 @@ class Daemon:
         from duet_rpc.failures import describe
 
         def hear(args: Any) -> None:
-            error, trace = args.exc_value, args.exc_traceback
-            if error is None or isinstance(error, SystemExit):
-                return
-            while trace is not None and trace.tb_frame.f_code.co_filename == threading.__file__:
-                trace = trace.tb_next  # how a thread begins says nothing
-            params = self._running and self._running.params
-            self.log.error(f"{describe(error.with_traceback(trace), params)}, ignored")
+            error = args.exc_value
+            if error is not None and not issubclass(type(error), SystemExit):
+                self.log.error(f"{describe(error)}, ignored")
 
         threading.excepthook = sys.unraisablehook = hear
 
     def _report(self, problem: str) -> None:
         self.log.error(f"a method could not be loaded: {problem}")
-        self.log.settle()  # before any reply: whoever asked may wonder where a method is
 
     # Reading.
 
@@ -270,13 +265,12 @@ class Daemon:
     def _put_in_order(self) -> bool:
         """Do what waits until nothing else is to be done; False where there is nothing."""
         log, registry = self.log, self.face.registry
-        waits = log.waiting or log.unready or self._arriving
-        if not waits and registry.load_waits is None:
+        if not self._arriving and log.loguru_started and registry.load_waits is None:
             return False
         self._rest_after_large()
         if not self._prepared:
             self._prepare()
-        log.settle()
+        log.start_loguru()
         registry.load()
         return True
 
@@ -390,7 +384,7 @@ class Daemon:
             result = Failure(id, INTERNAL_ERROR, TITLES[INTERNAL_ERROR], cause=error)
         self._running = None
         if isinstance(result, Failure):
-            self._refuse(result, message.method, message.params)
+            self._refuse(result, message.method)
             return
         if id is not None:
             self._send(encode_success(id, result))
@@ -503,18 +497,17 @@ class Daemon:
             if isinstance(message, Batch):
                 yield message.messages
 
-    def _refuse(self, failure: Failure, method: str | None = None, params: object = None) -> None:
+    def _refuse(self, failure: Failure, method: str | None = None) -> None:
         """Log a failure and, unless it was a notification's, send it."""
         log = self.log
         if failure.cause is not None:
             from duet_rpc.failures import describe
 
-            what = describe(failure.cause, params)
-            log.error(f"{failure.message}: {what}", method, failure.id)
+            log.error(f"{failure.message}: {describe(failure.cause)}", method, failure.id)
         elif failure.code == REQUEST_CANCELLED:
             log.info(failure.message, method, failure.id)
         elif method is None:  # a broken frame or message, in our own words
-            log.warn(failure.message, method, failure.id)
+            log.warn(failure.message, method, None if failure.id == "null" else failure.id)
         else:  # the message may repeat what the client sent: the log does not
             title = TITLES.get(failure.code, f"refused with error {failure.code}")
             log.warn(title, method, failure.id)

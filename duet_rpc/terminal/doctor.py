@@ -23,7 +23,7 @@ from duet_rpc.config import files as config
 from duet_rpc.jsonrpc.errors import RpcError
 from duet_rpc.log import escape
 from duet_rpc.methods.sources import RELOAD
-from duet_rpc.sinks import NoSink, open_file
+from duet_rpc.sinks import File, SinkError, open_sink
 from duet_rpc.terminal import client as clients
 from duet_rpc.terminal.client import Client, DaemonError
 from duet_rpc.terminal.pretty import paint, wants_color, write_json
@@ -246,18 +246,17 @@ def check_log() -> Check:
     path = os.path.abspath(os.path.expanduser(name))
     was_there = os.path.exists(path)
     try:
-        path, descriptor = open_file(name)  # as the daemon would
-    except NoSink as why:
+        sink = open_sink(name)  # as the daemon would
+    except SinkError as why:
         folder = os.path.dirname(path)
         fix = "name another file in DUET_RPC_LOG, or let this one be yours"
         if not os.path.isdir(folder):
             fix = f"mkdir -p {folder}, or name another file in DUET_RPC_LOG"
         return Check("log", FAIL, f"{path} {why}: the log goes to stderr", fix)
-    if descriptor is not None:
-        os.close(descriptor)
-    elif not was_there:
-        os.unlink(path)
-    return Check("log", OK, path)
+    sink.close()
+    if isinstance(sink, File) and not was_there:
+        os.unlink(sink.name)
+    return Check("log", OK, sink.name)
 
 
 # The daemon.

@@ -92,14 +92,14 @@ def serve(
         stdio = Stdio(descriptors, lifecycle)
         lifecycle.output_closed = stdio.output_closed
         lifecycle.release = stdio.release
-        log.info(
-            f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
-            f"log to {log.sink}"
-        )
         daemon = Daemon(stdio, lifecycle, log, Reader(framing, batch), read_timeout, make_face)
         if stdio.is_terminal:
             form = "in any framing" if framing is None else framing.form
             os.write(2, TERMINAL_HINT.format(daemon.face.command, form).encode())
+        log.info(
+            f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
+            f"log to {log.sink}"
+        )
         for method in methods:
             daemon.face.registry.add(method)
         daemon.load_later(sources or [], folder)

@@ -302,7 +302,7 @@ def test_the_log_of_the_daemon_comes_first_and_the_message_last(env: dict[str, s
     code, out, err = say(["methods", "call", "boom"], env, None, WITH_DAEMON)
     assert (code, out) == (1, "")
     log, message = (
-        err.index("RuntimeError: it broke"),
+        err.index("RuntimeError (daemon_with_methods.py:"),
         err.index("duet-rpc: Internal error (-32603)"),
     )
     assert log < message

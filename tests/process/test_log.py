@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import stat
 import subprocess
 import sys
@@ -288,6 +289,42 @@ def test_two_threads_never_wait_for_a_full_stderr(how: str) -> None:
     assert len(written) + len(last) + sum(dropped) == 2001
 
 
+FILLED_MEANWHILE = """
+import os, select
+from duet_rpc import sinks
+from duet_rpc.log import Log
+
+class Poll:
+    def register(self, *_): pass
+    def poll(self, _):  # says that there is room, and another process takes it
+        os.set_blocking(2, False)
+        try:
+            while True: os.write(2, b"x" * 4096)
+        except BlockingIOError:
+            os.set_blocking(2, True)
+        return [2]
+
+log = Log("info")
+sinks.select.poll = Poll
+log.info("dropped")
+print("done", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_line_does_not_wait_where_another_process_took_the_room() -> None:
+    if not os.path.exists("/proc/self/fd"):
+        pytest.skip("a pipe can't be opened a second time here")
+    command = [sys.executable, "-c", FILLED_MEANWHILE]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=TOP, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        done = select.select([process.stdout], [], [], 10)[0]  # nobody reads stderr
+        process.kill()
+        assert done
+        assert process.stdout.read(4) == b"done"
+
+
 @pytest.mark.parametrize("how", ["direct", "loguru"])
 def test_lines_of_two_threads_stay_whole(how: str) -> None:
     lines = script_run(THREADS, how, stdin=subprocess.DEVNULL).stderr.splitlines()
@@ -475,30 +512,48 @@ def test_a_file_never_grows_without_bound(tmp_path: Path) -> None:
 
 SHARING = """
 import sys
+from duet_rpc import sinks
 from duet_rpc.log import Log
 
-log = Log("info", sys.argv[1])
+path, name, lines, sinks.LOG_FILE_MAX, sinks.LOG_FILES_KEPT = map(eval, sys.argv[1:])
+log = Log("info", path)
 log.start_loguru()
-for number in range(25000):
-    log.info(f"{sys.argv[2]}={number} " + "x" * 900)
+for number in range(lines):
+    log.info(f"{name}={number} " + "x" * 900)
 """
 
 
-def test_daemons_that_share_a_file_rotate_it_together(tmp_path: Path) -> None:
-    path = tmp_path / "duet.log"
-    command = [sys.executable, "-c", SHARING, str(path)]
-    both = [subprocess.Popen([*command, name], cwd=TOP) for name in "ab"]
-    assert [process.wait(60) for process in both] == [0, 0]
-    *old, newest = sorted(tmp_path.iterdir(), key=lambda file: (file == path, file.name))
+def share(folder: Path, *settings: int) -> tuple[list[Path], str]:
+    """Let three processes write to one file; return the old ones, and all that is in them."""
+    path = folder / "duet.log"
+    names = ["a", "b", "c"]
+    command = [sys.executable, "-c", SHARING]
+    started = [
+        subprocess.Popen([*command, repr(str(path)), repr(name), *map(str, settings)], cwd=TOP)
+        for name in names
+    ]
+    assert [process.wait(60) for process in started] == [0, 0, 0]
+    *old, newest = sorted(folder.iterdir(), key=lambda file: (file == path, file.name))
     assert newest == path
-    assert len(old) == 2
-    assert all(9_990_000 < file.stat().st_size < 10_010_000 for file in old)
     assert {stat.S_IMODE(file.stat().st_mode) for file in (*old, path)} == {0o600}
     text = "".join(file.read_text() for file in (*old, path))
     assert all(LINE.fullmatch(line) for line in text.splitlines())
-    for name in "ab":  # of what is kept nothing is missing
-        numbers = sorted(int(number) for number in re.findall(rf"{name}=(\d+)", text))
-        assert numbers == list(range(numbers[0], 25000))
+    for name in names:  # of what is kept nothing is missing
+        numbers = sorted(int(number) for number in re.findall(rf" {name}=(\d+) ", text))
+        assert numbers == list(range(numbers[0], settings[0]))
+    return old, text
+
+
+def test_daemons_that_share_a_file_keep_its_bounds(tmp_path: Path) -> None:
+    old, _ = share(tmp_path, 15_000, 10_000_000, 2)
+    assert len(old) == 2
+    assert all(9_990_000 < file.stat().st_size < 10_010_000 for file in old)
+
+
+def test_daemons_that_share_a_file_never_rotate_it_twice(tmp_path: Path) -> None:
+    old, text = share(tmp_path, 2_000, 30_000, 1_000)
+    assert len(text.splitlines()) == 6_000
+    assert min(file.stat().st_size for file in old) > 25_000
 
 
 @pytest.mark.parametrize("name", ["duet.log", "duet", "a{b}.log", "{}", "{time}.log", "a{"])

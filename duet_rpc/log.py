@@ -203,7 +203,7 @@ def import_loguru() -> tuple[Any, bool]:
 def make_logger(shared: Any, target: Stream | File, color: bool) -> Any:
     """Make a logger with a sink of its own, as loguru makes the one that everybody shares.
 
-    `logger.remove()` in a method's file must not be the end of the daemon's log.
+    `logger.remove()` in a method's file must not remove the daemon's sink.
     """
     logger = type(shared)(
         core=type(shared._core)(), exception=None, depth=0, record=False, lazy=False,

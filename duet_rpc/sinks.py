@@ -205,7 +205,7 @@ def _open_private(path: str) -> int:
     try:
         status = os.fstat(descriptor)
         if S_ISBLK(status.st_mode):
-            raise SinkError("is a disk")
+            raise SinkError("is a block device")
         planted = _is_foreign(status) and _is_open_to_others(os.path.dirname(path))
         if planted and not S_ISCHR(status.st_mode):
             raise SinkError("belongs to another user, in a folder open to others")

@@ -8,6 +8,7 @@ import select
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -508,6 +509,28 @@ def test_a_file_never_grows_without_bound(tmp_path: Path) -> None:
     assert len(sizes) == 3
     assert max(sizes) <= 10_000_000
     assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+
+
+ONLY_THE_FILE = """
+import os, sys
+from duet_rpc.log import Log
+
+os.setuid(12345)
+Log("info", sys.argv[1]).info("after")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_full_file_that_cannot_be_renamed_starts_again() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder, "duet.log")
+        path.write_bytes(b"x" * 9_999_999)
+        os.chown(path, 12345, 12345)
+        script_run(ONLY_THE_FILE, str(path))
+        assert os.listdir(folder) == ["duet.log"]
+        (line,) = path.read_text().splitlines()
+        assert line.endswith("INFO  after")
 
 
 SHARING = """

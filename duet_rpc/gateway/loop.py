@@ -245,7 +245,7 @@ class Loop:
                 self.flush()
             if not self.running:
                 return
-            seconds = self._patience() if self._soon or log.waiting else None
+            seconds = self._patience() if self._soon or not log.loguru_started else None
             ready = self._waiter.wait(seconds)
             self.alone = len(ready) == 1
             for descriptor, _ in ready:
@@ -255,7 +255,7 @@ class Loop:
             if self._soon:
                 self._call_those_that_wait()
             elif not ready and seconds == SETTLE:
-                log.settle()
+                log.start_loguru()
 
     def _patience(self) -> float:
         return 0.0 if self._soon else SETTLE

@@ -300,8 +300,7 @@ class Server:
         self._log_uncaught()
         with self._supervisor:
             Loader(self.handler.registry, sources, folder, self._report_load_problem).load()
-        if "loguru" in sys.modules:  # what they log with it goes where our lines go
-            self.log.start_loguru()
+        self.log.start_loguru_if_imported()
 
     def _report_load_problem(self, problem: str) -> None:
         self.log.error(f"a method could not be loaded: {problem}")
@@ -310,12 +309,9 @@ class Server:
         """Log what is raised where no method can catch it, instead of a traceback."""
 
         def report(args: Any) -> None:
-            error, trace = args.exc_value, args.exc_traceback
-            if error is None or isinstance(error, SystemExit):
-                return
-            while trace is not None and trace.tb_frame.f_code.co_filename == threading.__file__:
-                trace = trace.tb_next  # how a thread begins says nothing
-            self.log.error(f"{describe(error.with_traceback(trace))}, ignored")
+            error = args.exc_value
+            if error is not None and not issubclass(type(error), SystemExit):
+                self.log.error(f"{describe(error)}, ignored")
 
         threading.excepthook = sys.unraisablehook = report
 

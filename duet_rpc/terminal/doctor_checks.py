@@ -21,7 +21,7 @@ from duet_rpc import __version__, program
 from duet_rpc.config import files as config
 from duet_rpc.jsonrpc.errors import RpcError
 from duet_rpc.methods.sources import RELOAD
-from duet_rpc.sinks import NoSink, open_file
+from duet_rpc.sinks import File, SinkError, open_sink
 from duet_rpc.terminal.client import Client, DaemonError
 
 if TYPE_CHECKING:
@@ -168,18 +168,17 @@ def check_log() -> Check:
     path = os.path.abspath(os.path.expanduser(name))
     existed = os.path.exists(path)
     try:
-        path, descriptor = open_file(name)  # as the daemon does
-    except NoSink as why:
+        sink = open_sink(name)  # as the daemon does
+    except SinkError as why:
         folder = os.path.dirname(path)
         fix = "set DUET_RPC_LOG to another file, or make this one writable for you"
         if not os.path.isdir(folder):
             fix = f"mkdir -p {folder}, or set DUET_RPC_LOG to another file"
         return Check("log", FAIL, f"{path} {why}; the log goes to stderr", fix)
-    if descriptor is not None:
-        os.close(descriptor)
-    elif not existed:
-        os.unlink(path)
-    return Check("log", OK, path)
+    sink.close()
+    if isinstance(sink, File) and not existed:
+        os.unlink(sink.name)
+    return Check("log", OK, sink.name)
 
 
 # The daemon.

@@ -302,7 +302,7 @@ def test_the_daemons_log_comes_before_the_error_message(env: dict[str, str]) -> 
     code, out, err = invoke(["methods", "call", "boom"], env, None, WITH_DAEMON)
     assert (code, out) == (1, "")
     log, message = (
-        err.index("RuntimeError: it broke"),
+        err.index("RuntimeError (daemon_with_methods.py:"),
         err.index("duet-rpc: Internal error (-32603)"),
     )
     assert log < message

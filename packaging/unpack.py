@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import zipfile
+import zlib
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,11 +46,14 @@ def prepare(archive: str, name: str) -> str:
         from _bootstrap import bootstrap
 
         bootstrap()
-    for root in list_roots():
-        packages = find(root, name) or unpack(archive, root, name)
-        if packages:
-            return packages
-    return keep_in_memory(archive)
+    try:
+        for root in list_roots():
+            packages = find(root, name) or unpack(archive, root, name)
+            if packages:
+                return packages
+        return keep_in_memory(archive)
+    except (zipfile.BadZipFile, zlib.error):
+        sys.exit(f"duet-rpc: {archive} is damaged. Download it again, or build it with make pyz.")
 
 
 def import_again(archive: str, name: str, packages: str) -> Callable[[], None]:

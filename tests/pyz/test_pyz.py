@@ -546,6 +546,21 @@ def test_its_launcher_is_compiled_for_the_python_that_built_it(name: str) -> Non
     assert marshal.loads(compiled[16:]) == code  # noqa: S302 - our own
 
 
+def test_a_damaged_download_says_so(python: str, tmp_path: Path) -> None:
+    data = bytearray(PYZ.read_bytes())
+    middle = data.index(b"site-packages/duet-rpc.zip") + 100_000
+    data[middle : middle + 1000] = bytes(1000)
+    copy = tmp_path / "copy.pyz"
+    copy.write_bytes(data)
+    done = subprocess.run(
+        [python, copy, "version"], env={**os.environ, **home(tmp_path)}, timeout=60,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{copy} is damaged" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_it_runs_by_its_name(tmp_path: Path) -> None:
     copy = tmp_path / "a folder with spaces" / "duet"
     copy.parent.mkdir()

@@ -49,7 +49,7 @@ def main() -> None:
         take_turns(sessions.mcp, tools, number, samples)
         if number < IDLE_ROUNDS:
             take_turns(sessions.idle, servers, number, samples)
-            take_turns(sessions.growth, ours, number, samples)
+    take_turns(sessions.growth, ours, 0, samples)
     tell("gateway")
     samples.update(sessions.gateway(rounds))
     tell("Emacs")

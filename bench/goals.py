@@ -53,8 +53,8 @@ def list_rows(samples: Samples) -> list[Row]:
         Row("large_records", "9 MB request: a list of records", "ms", 1.0, PEERS),
         Row("exit", "end of input to process gone", "ms", 1.0, (LEAN,)),
         Row("memory", "memory, idle", "MB", 0.7, (PYGLS,)),
-        # Memory is counted in pages: one page more over the whole run is not growth.
-        Row("growth", "growth of memory with each request", "B", 0.1),
+        # A leak of one reference would be 8 bytes; below 0.5 are pages that fragmentation costs.
+        Row("growth", "growth of memory with each request", "B", 0.5),
         Row("wakeups", "wake-ups while idle, a second", "", 0.0),
         Row("mcp_start", "MCP: spawn to first reply", "ms", 8.0, (LOW_LEVEL, MCP_SERVER), True),
         Row("mcp_trip", "MCP: round trip of tools/call", "µs", 5.0, (LOW_LEVEL, MCP_SERVER), True),

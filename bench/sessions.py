@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bench.programs import BACKEND, Program, gateways
+from bench.programs import BACKEND, DUET, Program, gateways
 from bench.server import Server
 from bench.traffic import Call, Traffic
 
@@ -29,7 +29,7 @@ SETTLE = 0.3
 """Seconds of silence after the first reply: what a program defers until it is idle."""
 IDLE = 2.0
 LARGE = 9_000_000
-GROWTH = 100_000
+GROWTH = 300_000
 
 
 def start(program: Program, traffic: Traffic) -> dict[str, float | None]:
@@ -96,7 +96,9 @@ def idle(program: Program, traffic: Traffic) -> dict[str, float | None]:
 
 def growth(program: Program, traffic: Traffic) -> dict[str, float | None]:
     """Make many calls; measure by how many bytes the memory grows with each."""
-    points, step = [], 1000
+    # So few at once that they fit into a pipe: how much is read at once does not depend on
+    # what else the machine does.
+    points, step = [], 100
     with Server(program, *program.methods) as server:
         server.call(traffic.count())
         time.sleep(1.0)  # by now duet-rpc has imported loguru
@@ -150,13 +152,13 @@ def gateway(rounds: int) -> Samples:
             stack.callback(os.sched_setaffinity, 0, cores)
             os.sched_setaffinity(0, {max(cores)})
         servers = [stack.enter_context(Server(each)) for each in (direct, *gateways())]
-        prefixes = ["b/" if "gateway" in each.program.command else "" for each in servers]
-        for server, prefix in zip(servers, prefixes):
+        turns = [(each, "b/" if each.program.name == DUET else "") for each in servers]
+        for server, prefix in turns:
             server.call(Call(0, f"{prefix}initialize", hello, None))
         time.sleep(SETTLE)
         for number in range(rounds):
             took = {}
-            for server, prefix in zip(servers, prefixes):
+            for server, prefix in turns[:: 1 if number % 2 else -1]:
                 traffic = Traffic(f"gateway {number}")
                 trips = [server.call(traffic.hover(prefix)) for _ in range(TRIPS)]
                 took[server.program.name] = statistics.median(trips) * 1e6

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile import typed
-from tests.pyz.test_pyz import VERSION, home, version
+from tests.pyz.test_pyz import VERSION, home, plant, version
 from tests.support import PYZ, SOURCE, TOP, daemon, frame, load, notification, request, run
 
 SECRET = "sk-0123456789-secret"  # noqa: S105
@@ -215,9 +215,7 @@ def test_code_is_loaded_from_nowhere_else(tmp_path: Path, level: str, trouble: s
     env = home(tmp_path)
     version(sys.executable, env)
     (packages,) = tmp_path.glob("home/.cache/duet-rpc/*/site-packages")
-    for file in packages.glob("duet_rpc/**/*.pyc"):
-        file.unlink()
-    (packages / "duet_rpc" / "__init__.py").write_text("raise SystemExit('planted')\n")
+    plant(packages.parent)
     folder = {"root": packages.parent.parent, "build": packages.parent}.get(level, packages)
     if trouble == "others can write":
         folder.chmod(0o777)

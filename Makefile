@@ -58,8 +58,8 @@ audit: .venv/ready ## look for known holes in what is bundled and in what builds
 
 pyz: dist/duet-rpc.pyz ## build dist/duet-rpc.pyz and dist/duet-rpc.el
 
-bench: dist/duet-rpc.pyz ## measure, beside peers and limits (ROUNDS=5: quick; FULL=1: all)
-	$(BIN)/python -m bench --rounds $(ROUNDS) $(if $(FULL),--full)
+bench: dist/duet-rpc.pyz ## measure it beside its peers (ROUNDS=5: quick)
+	$(BIN)/python -m bench --rounds $(ROUNDS)
 
 screenshot: dist/duet-rpc.pyz ## take the picture of Emacs that this README shows
 	tests/emacs/screenshot.sh elisp/duet-rpc-call.png

@@ -1,1 +1,1 @@
-"""Measurements: this project beside the limits of what can be done, in one run."""
+"""Measurements of what people do with duet-rpc, beside its peers, in one run."""

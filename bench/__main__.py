@@ -1,11 +1,10 @@
 """Measure dist/duet-rpc.pyz beside its peers: `make bench`, or `make bench ROUNDS=5`.
 
 Every program takes its turn in every round, in another order each time, so that a busy
-machine is unfair to none. Results go to the terminal, to build/bench/results.json, and
-those of a whole run to the picture of the README and the page beside it.
+machine is unfair to none. The numbers go to the terminal and to build/bench/results.json;
+those of a full run also to bench/results.md and to the picture in the README.
 
-To add a program or a kind of work, add a line to the tables in `programs`, `sessions` and
-`rows`.
+To add a program or a kind of work, add it to the tables in `programs`, `sessions` and `goals`.
 """
 
 from __future__ import annotations
@@ -14,82 +13,72 @@ import argparse
 import json
 import sys
 
-from bench import gateway
+from bench import sessions
 from bench.emacs import from_emacs
+from bench.goals import Samples
 from bench.install import BUILD, TOP, install
 from bench.picture import draw
-from bench.programs import ALONE, DUET, RASS, Program, duet, programs
-from bench.report import as_json, as_page, emacs_line, print_rows, print_table
-from bench.requests import request
-from bench.rows import Samples
-from bench.scaling import tables
-from bench.server import Server
-from bench.sessions import SESSIONS, growth
-from bench.wires import wires
+from bench.programs import DUET, Program, mcp_programs, rpc_programs
+from bench.report import as_json, as_page, as_text, goals, medians
+from bench.traffic import Traffic
 
 ROUNDS = 20
 
-PARTS = {"start": 3.0, "talk": 1.0, "call": 0.5, "big": 0.5, "idle": 0.1}
-"""How many times the rounds each session takes: a start varies most, and an idle one sleeps."""
+IDLE_ROUNDS = 3
+"""How often what hardly varies and takes seconds is measured."""
 
 
 def main() -> None:
     """Measure, print, write."""
     options = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     options.add_argument("--rounds", type=int, default=ROUNDS)
-    options.add_argument("--rows", action="store_true", help="the main table alone")
-    options.add_argument("--full", action="store_true", help="take the time that it takes")
-    chosen = options.parse_args()
+    rounds: int = options.parse_args().rounds
     install()
-    those = programs()
-    for program in those:  # the first start unpacks, compiles, fills the disk's cache
-        with Server(program) as server:
-            server.call(request())
+    servers, tools = rpc_programs(), mcp_programs()
+    for program in servers:  # the first start unpacks, compiles, fills the disk's cache
+        sessions.start(program, Traffic("warm"))
+    for program in tools:
+        sessions.mcp(program, Traffic("warm"))
+    ours = [program for program in servers if program.name == DUET]
     samples: Samples = {}
-    for session, part in PARTS.items():
-        rounds = max(3, round(chosen.rounds * part))
-        for number in range(rounds):
-            tell(f"{session}, round {number + 1} of {rounds}")
-            take_turns(those, session, number, samples)
-    tell("growth")
-    grown = growth(Program(DUET, duet()), 1_000_000 if chosen.full else 100_000)
-    samples["growth"] = {DUET: [] if grown is None else [grown]}
+    for number in range(rounds):
+        for again in range(3):  # of all figures, those of a start vary most
+            take_turns(sessions.start, servers, 3 * number + again, samples)
+        take_turns(sessions.talk, servers, number, samples)
+        take_turns(sessions.large, servers, number, samples)
+        take_turns(sessions.mcp, tools, number, samples)
+        if number < IDLE_ROUNDS:
+            take_turns(sessions.idle, servers, number, samples)
+    take_turns(sessions.growth, ours, 0, samples)
     tell("gateway")
-    of_gateway, beside = gateway.measure(chosen.rounds)
-    samples.update(of_gateway)
+    samples.update(sessions.gateway(rounds))
+    tell("Emacs")
+    samples.update(from_emacs(rounds))
     tell("")
-    names = [*(program.name for program in those), RASS, ALONE]
-    print_rows(samples, names)
-    grows = beside + ([] if chosen.rows else tables(max(3, chosen.rounds // 4), chosen.full))
-    for table in grows:
-        print_table(table)
-    emacs = [] if chosen.rows else from_emacs()
-    for found in emacs:
-        print(f"\n{emacs_line(found)}")
-    # A quick run is no ground to change what the README shows.
-    folder = BUILD if chosen.rows or chosen.rounds < ROUNDS else TOP / "bench"
+    print(as_text(medians(samples)), as_text(goals(samples)), sep="\n\n")
+    (BUILD / "results.json").write_text(json.dumps(as_json(samples, rounds), indent=1) + "\n")
+    # What the README shows is not replaced by a quick run.
+    folder = BUILD if rounds < ROUNDS else TOP / "bench"
     draw(samples, folder / "results.svg")
-    (folder / "results.md").write_text(as_page(samples, names, grows, emacs, chosen.rounds))
-    results = as_json(samples, grows, emacs, chosen.rounds)
-    if not chosen.rows:
-        results["wires"] = wires(max(5, chosen.rounds // 2))
-    (BUILD / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (folder / "results.md").write_text(as_page(samples, rounds))
     shown = folder.relative_to(TOP)
     print(f"\nwritten: build/bench/results.json, {shown}/results.svg and {shown}/results.md")
 
 
-def take_turns(those: list[Program], session: str, number: int, samples: Samples) -> None:
-    """Let every program do one session."""
-    first = number % len(those)
-    for program in those[first:] + those[:first]:
-        if session in program.sessions:
-            for key, value in SESSIONS[session](program).items():
-                if value is not None:
-                    samples.setdefault(key, {}).setdefault(program.name, []).append(value)
+def take_turns(
+    session: sessions.Session, programs: list[Program], number: int, samples: Samples
+) -> None:
+    """Let every program do one session, with the same traffic."""
+    tell(f"{session.__name__}, {number + 1}")
+    first = number % len(programs)
+    for program in programs[first:] + programs[:first]:
+        for key, value in session(program, Traffic(f"{session.__name__} {number}")).items():
+            if value is not None:
+                samples.setdefault(key, {}).setdefault(program.name, []).append(value)
 
 
 def tell(what: str) -> None:
-    """Show on a terminal what is going on."""
+    """Show on a terminal what is being measured."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)
 

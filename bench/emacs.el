@@ -2,10 +2,10 @@
 
 ;;; Commentary:
 
-;; Time 1,000 calls of `duet-rpc-request' to the daemon, and the same of
-;; `jsonrpc-request' to the leanest loop that Python can do.  Print one
-;; line of JSON: medians in milliseconds, and the ratio with its spread.  DUET_RPC_EL, DUET_RPC_PYZ and DUET_RPC_LEAN name the
-;; library, the daemon and the loop.
+;; Time 1,000 calls of a user's method with `duet-rpc-request', and the
+;; same calls with `jsonrpc-request' to the leanest loop in Python.
+;; Print the milliseconds of each round as JSON.  DUET_RPC_EL names the
+;; library, BENCH_DUET and BENCH_LEAN are the two commands.
 
 ;;; Code:
 
@@ -16,8 +16,22 @@
   (load (concat copy "c") nil t)
   (delete-directory (file-name-directory copy) t))
 
+(require 'jsonrpc)
+
 (defconst bench-calls 1000)
-(defconst bench-rounds 7)
+(defconst bench-rounds (string-to-number (getenv "BENCH_ROUNDS")))
+(defconst bench-words ["count" "word" "text" "für" "東京" "def" "line\nbreak" "\"quoted\""])
+
+(defun bench-command (variable)
+  "Return the command in the environment's VARIABLE."
+  (append (json-parse-string (getenv variable)) nil))
+
+(defun bench-params ()
+  "Return parameters of the method `count', different each time."
+  (let (words)
+    (dotimes (_ (+ 3 (random 57)))
+      (push (aref bench-words (random (length bench-words))) words))
+    (list :text (string-join words " ") :word (car words) :limit (1+ (random 1000)))))
 
 (defun bench-lean ()
   "Return a function that calls the lean loop through jsonrpc.el alone."
@@ -29,36 +43,35 @@
                             :name "lean" :noquery t :connection-type 'pipe
                             :coding 'utf-8-emacs-unix
                             :stderr (get-buffer-create "*lean stderr*")
-                            :command (list duet-rpc-python "-I" "-S"
-                                           (getenv "DUET_RPC_LEAN"))))
+                            :command (bench-command "BENCH_LEAN")))
                 (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config)
                     '(:events-buffer-config (:size 0 :format full))
                   '(:events-buffer-scrollback-size 0)))))
-    (lambda () (jsonrpc-request connection 'version nil :timeout 10))))
+    (lambda (params) (jsonrpc-request connection 'count params :timeout 10))))
 
-(defun bench-ms (function)
-  "Return the milliseconds that `bench-calls' calls of FUNCTION take."
+(defun bench-ms (function calls)
+  "Return the milliseconds that FUNCTION takes for all CALLS."
   (garbage-collect)
   (let ((begin (float-time)))
-    (dotimes (_ bench-calls) (funcall function))
+    (mapc function calls)
     (* 1000 (- (float-time) begin))))
 
-(let* ((duet-rpc-program (getenv "DUET_RPC_PYZ"))
-       (ours (lambda () (duet-rpc-request "version")))
+(random "bench")
+(let* ((duet-rpc-program (bench-command "BENCH_DUET"))
+       (ours (lambda (params) (duet-rpc-request "count" params)))
        (lean (bench-lean))
        our-times lean-times)
-  (funcall ours)
-  (funcall lean)
-  ;; In turns, so that a busy machine is unfair to neither.
-  (dotimes (_ bench-rounds)
-    (push (bench-ms ours) our-times)
-    (push (bench-ms lean) lean-times))
-  (let* ((ratios (sort (cl-mapcar #'/ our-times lean-times) #'<))
-         (median (lambda (numbers) (nth (/ bench-rounds 2) (sort (copy-sequence numbers) #'<)))))
-    (princ (json-encode
-            (list :emacs emacs-version :calls bench-calls
-                  :ours (funcall median our-times) :lean (funcall median lean-times)
-                  :ratio (funcall median ratios)
-                  :low (car ratios) :high (car (last ratios)))))))
+  (let ((params (bench-params)))
+    (unless (equal (funcall ours params) (funcall lean params))
+      (error "The two results differ")))
+  (dotimes (round bench-rounds)
+    (let (calls)
+      (dotimes (_ bench-calls) (push (bench-params) calls))
+      ;; In turns, so that a busy machine is unfair to neither.
+      (when (cl-evenp round) (push (bench-ms ours calls) our-times))
+      (push (bench-ms lean calls) lean-times)
+      (when (cl-oddp round) (push (bench-ms ours calls) our-times))))
+  (princ (json-encode (list :emacs emacs-version
+                            :ours (vconcat our-times) :lean (vconcat lean-times)))))
 
 ;;; emacs.el ends here

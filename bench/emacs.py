@@ -6,20 +6,25 @@ import json
 import os
 import shutil
 import subprocess
+from typing import TYPE_CHECKING
 
-from bench.install import PEERS, TOP
-from bench.programs import PYZ
+from bench.install import PEERS, PYTHON, TOP
+from bench.programs import DUET, LEAN, METHODS, PYZ, environment
+
+if TYPE_CHECKING:
+    from bench.goals import Samples
 
 
-def from_emacs() -> list[dict[str, float | str]]:
-    """Run the calls; return what each Emacs printed."""
+def from_emacs(rounds: int) -> Samples:
+    """Make the calls; return milliseconds, with Emacs and its version as the key."""
     environ = {
-        **os.environ,
+        **environment(),
         "DUET_RPC_EL": str(TOP / "elisp" / "duet-rpc.el"),
-        "DUET_RPC_PYZ": PYZ,
-        "DUET_RPC_LEAN": str(PEERS / "lean.py"),
+        "BENCH_ROUNDS": str(rounds),
+        "BENCH_DUET": json.dumps([PYTHON, PYZ, "rpc", *METHODS]),
+        "BENCH_LEAN": json.dumps([PYTHON, "-I", "-S", str(PEERS / "lean.py")]),
     }
-    found = []
+    samples: Samples = {}
     for emacs in os.environ.get("EMACSEN", "emacs").split():
         if shutil.which(emacs):
             done = subprocess.run(
@@ -30,5 +35,6 @@ def from_emacs() -> list[dict[str, float | str]]:
                 timeout=300,
                 check=True,
             )
-            found.append(json.loads(done.stdout))
-    return found
+            found = json.loads(done.stdout)
+            samples[f"Emacs {found['emacs']}"] = {DUET: found["ours"], LEAN: found["lean"]}
+    return samples

@@ -1,7 +1,7 @@
-"""Get the peers, pinned, into build/bench; a second run finds them there.
+"""Install the peers, pinned, into build/bench; a second run finds them there.
 
-What can't be had (no compiler, no Node.js, a Python too old for one of them) is left out
-with a word, and the rest is measured.
+What can't be installed (no compiler, no Node.js, a Python too old for one of them) is left
+out with a message, and the rest is measured.
 """
 
 from __future__ import annotations
@@ -11,37 +11,44 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOP = Path(__file__).resolve().parent.parent
 BUILD = TOP / "build" / "bench"
 PEERS = TOP / "bench" / "peers"
+REQUIREMENTS = TOP / "tests" / "interop" / "clients" / "requirements.txt"
 VENV = BUILD / "venv"
 NODE = BUILD / "node"
+SDK = BUILD / "mcp"
 LIMIT = BUILD / "limit"
-
 BARE = BUILD / "bare"
 
 BASE: str = getattr(sys, "_base_executable", sys.executable)
 PYTHON = str(BARE / "bin" / "python")
-"""A Python with no packages: what the machine's own imports at each start is not measured."""
+"""A Python without packages, so that nothing is measured that the machine's own one imports."""
 
 
 def install() -> None:
-    """Set up what is not there yet."""
+    """Install what is missing."""
     BUILD.mkdir(parents=True, exist_ok=True)
     pins = json.loads((PEERS / "pins.json").read_text())
     once(BARE, BASE, lambda: run([BASE, "-m", "venv", "--without-pip", str(BARE)], "no venv"))
-    once(VENV, json.dumps([pins["python"], BASE]), lambda: install_python(pins["python"]))
+    wanted = [f"{name}=={version}" for name, version in pins["python"].items()]
+    once(VENV, json.dumps([wanted, BASE]), lambda: install_python(VENV, wanted))
+    if sys.version_info >= (3, 10):
+        sdk = REQUIREMENTS.read_text().split()
+        once(SDK, json.dumps([sdk, BASE]), lambda: install_python(SDK, sdk))
+    else:
+        say("the MCP SDK needs Python 3.10 or later: it is left out")
     once(NODE, json.dumps(pins["node"]), lambda: install_node(pins["node"]))
     compile_limit()
 
 
 def once(folder: Path, wanted: str, make: Callable[[], bool]) -> None:
-    """Make a folder unless it holds what is wanted."""
+    """Make a folder unless it already has what is wanted."""
     stamp = folder / "ready"
     if stamp.exists() and stamp.read_text() == wanted:
         return
@@ -50,16 +57,15 @@ def once(folder: Path, wanted: str, make: Callable[[], bool]) -> None:
         stamp.write_text(wanted)
 
 
-def install_python(pins: dict[str, str]) -> bool:
-    """Make a venv of the peers that are written in Python."""
-    if not run([BASE, "-m", "venv", str(VENV)], "no venv"):
+def install_python(folder: Path, wanted: list[str]) -> bool:
+    """Make a venv of peers that are written in Python."""
+    if not run([BASE, "-m", "venv", str(folder)], "no venv"):
         return False
-    wanted = [f"{name}=={version}" for name, version in pins.items()]
-    pip = [str(VENV / "bin" / "pip"), "--quiet", "--disable-pip-version-check"]
-    if not run([*pip, "install", *wanted], "not all peers from PyPI"):
+    pip = [str(folder / "bin" / "pip"), "--quiet", "--disable-pip-version-check"]
+    if not run([*pip, "install", *wanted], "not all peers could be installed"):
         for each in wanted:  # one that this Python is too old for leaves the others in
-            run([*pip, "install", each], f"no {each}")
-    # It comes with a file that costs every start.
+            run([*pip, "install", each], f"{each} is left out")
+    # setuptools comes with a .pth file that costs every start.
     return run([*pip, "uninstall", "--yes", "setuptools"], "setuptools stays")
 
 
@@ -75,19 +81,19 @@ def install_node(pins: dict[str, str]) -> bool:
 
 
 def compile_limit() -> None:
-    """Compile the limit in C where it is older than its source."""
+    """Compile the loop in C unless that has been done."""
     source = PEERS / "limit.c"
     if LIMIT.exists() and LIMIT.stat().st_mtime > source.stat().st_mtime:
         return
     compiler = shutil.which("cc")
     if compiler is None:
-        say("no C compiler: the C limit is left out")
+        say("no C compiler: the C loop is left out")
         return
-    run([compiler, "-O2", "-o", str(LIMIT), str(source)], "the C limit is left out")
+    run([compiler, "-O2", "-o", str(LIMIT), str(source)], "the C loop is left out")
 
 
 def run(command: list[str], otherwise: str) -> bool:
-    """Run one step; say what it said only where it failed."""
+    """Run one step; show its output only if it failed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if done.returncode:
         say(f"{otherwise}: {' '.join(command[:4])} failed: {done.stderr.strip()[-500:]}")
@@ -95,5 +101,5 @@ def run(command: list[str], otherwise: str) -> bool:
 
 
 def say(what: str) -> None:
-    """Tell the person who waits."""
+    """Print a message to whoever started the bench."""
     print(f"bench: {what}", file=sys.stderr)

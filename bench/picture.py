@@ -1,25 +1,24 @@
-"""The picture for the README: bars, this project beside its peers, written by hand as SVG.
+"""The picture in the README: bars for duet-rpc and its peers, as SVG.
 
-One panel for each kind of work. A bar that would not fit is cut at the panel's edge and
-says so with a gap; its number stands beside it all the same.
+There is one panel for each kind of work. A bar that would not fit is cut at the panel's edge
+and shows a gap there; its number is beside it all the same.
 """
 
 from __future__ import annotations
 
 import statistics
+from typing import TYPE_CHECKING
 
+from bench.goals import list_rows, number
 from bench.programs import DUET, LEAN, LSP_JSONRPC, PYGLS, VSCODE, C
-from bench.rows import ROWS
-from bench.samples import number
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.rows import Row, Samples
+    from bench.goals import Row, Samples
 
 ORDER = (DUET, LSP_JSONRPC, VSCODE, PYGLS, LEAN, C)
-PANELS = ("start", "exit", "trip", "burst", "large", "memory")
+PANELS = ("start", "exit", "trip", "burst", "large_text", "memory")
 
 WIDTH, PANEL, NAMES, BARS = 860, 420, 128, 210
 TOP, TITLE, STEP, GAP = 52, 26, 19, 22
@@ -39,7 +38,8 @@ STYLE = """
 
 def draw(samples: Samples, path: Path) -> None:
     """Write the picture."""
-    rows = [next(row for row in ROWS if row.key == key) for key in PANELS if key in samples]
+    every = {row.key: row for row in list_rows(samples)}
+    rows = [every[key] for key in PANELS if key in samples]
     height = TOP + HEIGHT * ((len(rows) + 1) // 2)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
@@ -48,7 +48,7 @@ def draw(samples: Samples, path: Path) -> None:
         f'<rect class="page" width="{WIDTH}" height="{height}" rx="6"/>',
         '<text class="head" x="16" y="26">duet-rpc.pyz beside its peers</text>',
         f'<text class="soft" x="{WIDTH - 16}" y="26" text-anchor="end">'
-        "medians of one run; shorter is better; pale: limits that do no real work</text>",
+        "medians of one run; shorter is better; pale: loops that check nothing</text>",
     ]
     for at, row in enumerate(rows):
         medians = {

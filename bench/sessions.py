@@ -1,147 +1,168 @@
-"""What is done to a program in one round, and what is read off the clock meanwhile.
+"""What is done to a program in one round, and what is measured meanwhile.
 
-A session is short, so that rounds of all programs can be many and lie close together.
-`SESSIONS` is the table of them; each gives some of the rows.
+A session is short, so that rounds of all programs can be many and lie close together. Each
+returns the figures for some rows of the table in `goals`.
 """
 
 from __future__ import annotations
 
-import mmap
+import os
 import statistics
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from bench.requests import long_text, request, requests
+from bench.programs import BACKEND, DUET, Program, gateways
 from bench.server import Server
+from bench.traffic import Call, Traffic
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from bench.goals import Samples
 
-    from bench.programs import Program
+Session = Callable[[Program, Traffic], "dict[str, float | None]"]
 
 TRIPS = 300
 BURST = 2000
-SETTLE = 0.25
-"""Seconds of silence after the first reply: what a program puts off till then is not measured."""
-
-ADD = '{"a":12,"b":13}'
+SETTLE = 0.3
+"""Seconds of silence after the first reply: what a program defers until it is idle."""
 IDLE = 2.0
 LARGE = 9_000_000
-LENT = 128 * 1024 * 1024
+GROWTH = 300_000
 
 
-def start(program: Program) -> dict[str, float | None]:
+def start(program: Program, traffic: Traffic) -> dict[str, float | None]:
     """Start, make one call, end."""
-    clock = time.perf_counter
-    before = clock()
+    before = time.perf_counter()
     with Server(program) as server:
-        server.call(request())
-        first = clock() - before
-        memory = server.memory()
+        server.call(traffic.version())
+        first = time.perf_counter() - before
         time.sleep(SETTLE)
         gone = server.end_input()
-    return {"start": first * 1e3, "exit": gone * 1e3, "memory": memory}
+    return {"start": first * 1e3, "exit": gone * 1e3}
 
 
-def talk(program: Program) -> dict[str, float | None]:
-    """Make small calls, one by one and all at once."""
-    with Server(program) as server:
-        server.call(request())
+def talk(program: Program, traffic: Traffic) -> dict[str, float | None]:
+    """Call the user's method, one call after the other and then many at once."""
+    with Server(program, *program.methods) as server:
+        server.call(traffic.count())
         time.sleep(SETTLE)
-        trip = trips(server, request)
-        data = requests(BURST)
-        before = time.perf_counter()
-        server.burst(data, BURST)
-        burst = (time.perf_counter() - before) / BURST
+        trip = measure_trips(server, traffic.count)
+        burst = server.burst(list(traffic.mixed(BURST))) / BURST
     return {"trip": trip, "burst": burst * 1e6}
 
 
-def trips(server: Server, make: Callable[[int], bytes]) -> float:
+def measure_trips(server: Server, make: Callable[[], Call], trips: int = TRIPS) -> float:
     """Make many small calls on one core; return the median in microseconds."""
-    took = []
     with server.one_core():
-        for number in range(TRIPS):
-            data = make(number)
-            before = time.perf_counter()
-            server.trip(data)
-            took.append(time.perf_counter() - before)
-    return statistics.median(took) * 1e6
+        return statistics.median(server.call(make()) for _ in range(trips)) * 1e6
 
 
-def call(program: Program) -> dict[str, float | None]:
-    """Start with a method of the user's, that adds two numbers, and call it."""
-    with Server(program, *program.methods) as server:
-        server.call(request(method="add", params=ADD))
-        time.sleep(SETTLE)
-        return {"call": trips(server, lambda number: request(number, "add", ADD))}
+def large(program: Program, traffic: Traffic) -> dict[str, float | None]:
+    """Send a large request, to a fresh process each time."""
+    found: dict[str, float | None] = {}
+    for key, call in large_calls(traffic.seed).items():
+        if key in program.skips:
+            continue
+        with Server(program, *program.methods) as server:
+            server.call(traffic.count())
+            time.sleep(SETTLE)
+            found[key] = server.call(call) * 1e3
+    return found
 
 
-def touch_memory() -> None:
-    """Use much memory for a moment, so that it is there for whoever comes next.
-
-    A virtual machine has it from its host, which may take it back when it is free, and a page
-    that has to be asked for again costs ten times as much: no program's own doing.
-    """
-    with mmap.mmap(-1, LENT, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            room.madvise(mmap.MADV_HUGEPAGE)  # what is free in large pieces is taken back first
-        for at in range(0, LENT, mmap.PAGESIZE):
-            room[at] = 1
+@lru_cache(maxsize=1)
+def large_calls(seed: str) -> dict[str, Call]:
+    """Return the large calls of one round; it takes a second to make them."""
+    traffic = Traffic(f"{seed}, large")
+    return {
+        "large_text": traffic.long_text(LARGE),
+        "large_records": traffic.many_records(LARGE),
+    }
 
 
-def big(program: Program) -> dict[str, float | None]:
-    """Send one large request; look at the memory a second later."""
-    touch_memory()
+def idle(program: Program, traffic: Traffic) -> dict[str, float | None]:
+    """Make one call, then count how often the program wakes with nothing to do."""
     with Server(program) as server:
-        server.call(request())
-        server.call(long_text(LARGE // 8))  # the first large one loads what large ones need
-        time.sleep(SETTLE)
-        data = long_text(LARGE)
-        before = time.perf_counter()
-        server.call(data)
-        took = time.perf_counter() - before
-        time.sleep(1.0)
-        return {"large": took * 1e3, "memory_after": server.memory()}
-
-
-def idle(program: Program) -> dict[str, float | None]:
-    """Start, make one call, and count how often the program wakes with nothing to do."""
-    with Server(program) as server:
-        server.call(request())
-        time.sleep(1.0)  # the silence that a program uses to put its house in order
+        server.call(traffic.version())
+        time.sleep(1.0)  # by now duet-rpc has imported loguru
         before = server.wakeups()
         time.sleep(IDLE)
         after = server.wakeups()
-        quiet = None if before is None or after is None else (after - before) / IDLE
-        return {"idle": quiet, "memory_idle": server.memory()}
+        wakeups = None if before is None or after is None else (after - before) / IDLE
+        return {"wakeups": wakeups, "memory": server.memory()}
 
 
-SESSIONS = {"start": start, "talk": talk, "call": call, "big": big, "idle": idle}
-
-
-def growth(program: Program, count: int) -> float | None:
-    """Make many calls; return by how many bytes the memory grows with each."""
-    points = []
-    steps, part = 20, 1000
-    with Server(program) as server:
-        server.call(request())
-        time.sleep(SETTLE)
-        data = requests(part)
-        for step in range(steps + 1):
-            if step:
-                for _ in range(count // steps // part):
-                    server.burst(data, part)
+def growth(program: Program, traffic: Traffic) -> dict[str, float | None]:
+    """Make many calls; measure by how many bytes the memory grows with each."""
+    # So few at once that they fit into a pipe: how much is read at once does not depend on
+    # what else the machine does.
+    points, step = [], 100
+    with Server(program, *program.methods) as server:
+        server.call(traffic.count())
+        time.sleep(1.0)  # by now duet-rpc has imported loguru
+        for at in range(0, GROWTH, step):
+            server.burst(list(traffic.mixed(step)))
             memory = server.memory()
             if memory is None:
-                return None
-            points.append((step * (count // steps), memory * 1024 * 1024))
-    # The first steps fill buffers and caches once.
-    return slope(points[steps // 4 :])
+                return {"growth": None}
+            points.append((at, memory * 1024 * 1024))
+    # The first half fills buffers and caches.
+    return {"growth": slope(points[len(points) // 2 :])}
 
 
 def slope(points: list[tuple[int, float]]) -> float:
-    """Fit a line through points by least squares."""
+    """Return the slope of the line through points by least squares."""
     middle_x = statistics.fmean(x for x, _ in points)
     middle_y = statistics.fmean(y for _, y in points)
     above = sum((x - middle_x) * (y - middle_y) for x, y in points)
     return above / sum((x - middle_x) ** 2 for x, _ in points)
+
+
+def mcp(program: Program, traffic: Traffic) -> dict[str, float | None]:
+    """Start an MCP server, make the handshake, call its tool."""
+    client = {"name": "bench", "version": "1"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+    before = time.perf_counter()
+    with Server(program) as server:
+        server.call(Call(traffic.next_id(), "initialize", params, None))
+        first = time.perf_counter() - before
+        server.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        server.call(traffic.tool_call())
+        time.sleep(SETTLE)
+        return {"mcp_start": first * 1e3, "mcp_trip": measure_trips(server, traffic.tool_call)}
+
+
+def gateway(rounds: int) -> Samples:
+    """Measure by how much a round trip through a gateway is longer than a direct one.
+
+    All of them run all the time and take turns.
+    """
+    found: dict[str, list[float]] = {}
+    direct = Program("direct", BACKEND)
+    hello: dict[str, object] = {
+        "processId": None,
+        "rootUri": None,
+        "capabilities": {"textDocument": {}},
+    }
+    with ExitStack() as stack:
+        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+        if cores:  # one core for all, backends included
+            stack.callback(os.sched_setaffinity, 0, cores)
+            os.sched_setaffinity(0, {max(cores)})
+        servers = [stack.enter_context(Server(each)) for each in (direct, *gateways())]
+        turns = [(each, "b/" if each.program.name == DUET else "") for each in servers]
+        for server, prefix in turns:
+            server.call(Call(0, f"{prefix}initialize", hello, None))
+        time.sleep(SETTLE)
+        for number in range(rounds):
+            took = {}
+            for server, prefix in turns[:: 1 if number % 2 else -1]:
+                traffic = Traffic(f"gateway {number}")
+                trips = [server.call(traffic.hover(prefix)) for _ in range(TRIPS)]
+                took[server.program.name] = statistics.median(trips) * 1e6
+            base = took.pop(direct.name)
+            for name, value in took.items():
+                found.setdefault(name, []).append(value - base)
+    return {"gateway": found}

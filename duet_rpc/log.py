@@ -1,93 +1,79 @@
-"""Log lines and where they go.
+"""The log: what a line says, and that it is written at once.
 
-A line is four things: time, severity, what it is about (method and id) and a message.
-loguru does the rest (see `sinks`): colour, files and their rotation, and what the user's
-methods log through it. Importing it takes longer than the whole start of the daemon, so
-lines wait in a list until there is nothing to answer (`settle`); and where none of this is
-wanted, or the process ends before that, they are written as they are, without it: 10 MB less.
-A method that uses loguru itself brings it in (`offer`); one that does not is there sooner.
+A line is four things: time, severity, what it is about (method and id) and a message. It is on
+its sink (see `sinks`) before the call that logs it returns, so neither SIGKILL nor a crash in C
+code can lose it.
 
-Nothing here may stop the daemon. A line that can't be written is dropped and counted.
-A signal handler may log: a line that comes while another is being written waits its turn.
+loguru writes the lines. Importing it takes longer than the whole start of the daemon, so that
+is done in the first idle moment (`start_loguru`); lines before that are written directly and
+look the same. What the user's methods log through loguru goes to the same sink.
+
+Nothing here may stop the daemon. A line that can't be written is dropped and counted. Any
+thread may log, and a line may be logged in the middle of another (a finalizer fails while
+memory is collected): loguru refuses that one, and it is written directly.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from time import localtime, monotonic, strftime, time
+import threading
+from contextlib import suppress
+from time import localtime, strftime, time
+from typing import Any
 
-from duet_rpc.jsonrpc.limits import LOG_FILE_MAX, LOG_GRACE, LOG_VALUE_MAX
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from duet_rpc.failures import describe, name_of
+from duet_rpc.jsonrpc.limits import LOG_GRACE, LOG_VALUE_MAX
+from duet_rpc.sinks import File, SinkError, Stream, open_sink
 
 LEVELS = {"debug": 10, "info": 20, "warn": 30, "error": 40}
 DEBUG, INFO, WARN, ERROR = LEVELS.values()
 
-MESSAGE_MAX = 1000
-LINE_MAX = 4096  # a pipe that takes anything at all takes this much without blocking
-WAITING_MAX = 100
+MESSAGE_MAX = 1000  # characters
 
-# Links have been followed by then; one that appears later is not ours.
-APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+LOCK_TIMEOUT = 0.5
+"""Seconds that a line waits for another thread's; then it is written all the same."""
 
+AUTOINIT = "LOGURU_AUTOINIT"
 
-class Line:
-    """One line, not yet written."""
-
-    __slots__ = ("rest", "severity", "time")
-
-    def __init__(self, severity: str, rest: str) -> None:
-        now = time()
-        local = localtime(now)
-        zone = strftime("%z", local)
-        self.time = (
-            f"{strftime('%Y-%m-%dT%H:%M:%S', local)}.{int(now % 1 * 1000):03d}"
-            f"{zone[:3]}:{zone[3:5]}"
-        )
-        self.severity = severity
-        self.rest = rest
-
-    def __str__(self) -> str:
-        return f"{self.time} {self.severity:<5} {self.rest}\n"
+# The same line twice: for loguru, and as it is written before loguru is imported.
+FORMAT = "<dim>{time:YYYY-MM-DDTHH:mm:ss.SSSZ}</dim> <level>{level:<5}</level> {message}"
+WARN_COLOR = "<yellow><bold>"
+COLORS = {
+    "DEBUG": "\x1b[34m\x1b[1m",
+    "INFO": "\x1b[1m",
+    "WARN": "\x1b[33m\x1b[1m",
+    "ERROR": "\x1b[31m\x1b[1m",
+}
 
 
 class Log:
-    """Where lines go, from which level on."""
+    """The lines from a level on, and the sink that they are written to."""
 
     def __init__(self, level: str, path: str | None = None, color: bool = False) -> None:
         self.level = LEVELS[level]
-        self.sink = "stderr"
+        self.loguru_started = False
+        self._target: Stream | File = Stream(2, "stderr")
         self._color = color
-        self._descriptor = 2
-        self._patience = 0.0
-        self._path: str | None = None
-        self.waiting: list[Line] = []  # for loguru
-        self.unready = False  # methods may fail any time now, and loguru is not there yet
-        self._write: Callable[[Line], None] | None = None
-        self._shared = False
-        self._busy = False
+        self._loguru: Any = None
         self._dropped = 0
+        self._make_lock()
+        # A method may fork while another thread is logging.
+        os.register_at_fork(after_in_child=self._make_lock)
         if path:
-            self._use_file(path)
+            try:
+                self._target = open_sink(path)
+                self._color = False
+            except SinkError as why:  # said whatever the level
+                self._write("WARN", f"DUET_RPC_LOG {why}; logging to stderr")
 
-    def _use_file(self, path: str) -> None:
-        from duet_rpc.sinks import NoSink, open_file
+    def _make_lock(self) -> None:
+        self._lock = threading.RLock()
 
-        try:
-            self.sink, descriptor = open_file(path)
-        except NoSink as why:
-            self.warn(f"DUET_RPC_LOG {why}; logging to stderr")
-            return
-        self._color = False
-        if descriptor is None:
-            self._path = self.sink
-        else:
-            self._descriptor = descriptor
-
-    # What the rest of the program calls.
+    @property
+    def sink(self) -> str:
+        """The path of the file that lines go to, or `stderr`."""
+        return self._target.name
 
     @property
     def level_name(self) -> str:
@@ -99,153 +85,154 @@ class Log:
         self.level = LEVELS[name]
 
     def debug(self, message: str, method: str | None = None, id: str | None = None) -> None:
-        """Say what was done, to a developer."""
-        self._add(DEBUG, "DEBUG", message, method, id)
+        """Log what a developer of a client wants to know."""
+        self._add(DEBUG, message, method, id)
 
     def info(self, message: str, method: str | None = None, id: str | None = None) -> None:
-        """Say where the daemon is in its life."""
-        self._add(INFO, "INFO", message, method, id)
+        """Log a step of the daemon's lifecycle."""
+        self._add(INFO, message, method, id)
 
     def warn(self, message: str, method: str | None = None, id: str | None = None) -> None:
-        """Say what the client did wrong."""
-        self._add(WARN, "WARN", message, method, id)
+        """Log a fault of the client's."""
+        self._add(WARN, message, method, id)
 
     def error(self, message: str, method: str | None = None, id: str | None = None) -> None:
-        """Say what we did wrong."""
-        self._add(ERROR, "ERROR", message, method, id)
+        """Log a fault of the daemon's, or of a method."""
+        self._add(ERROR, message, method, id)
 
     def start_loguru(self) -> None:
-        """Stand-in until the log is rewritten."""
-        self.unready = False
-        self.settle()
-        self._writer()
-
-    def settle(self) -> None:
-        """Write the lines that wait, and get ready to write more at once."""
-        if self.unready:
-            self.unready = False
-            self._writer()
-        if self.waiting and not self._busy:
-            self._drain(self._writer())
-
-    def _writer(self) -> Callable[[Line], None]:
-        if self._write is None:
-            if self._path is None and not self._color:
-                self._write = self._write_plain
-            else:
-                self.share()
-        return self._write or self._write_plain
-
-    def offer(self) -> None:
-        """Use loguru as soon as code that is not ours imports it, to log through it too."""
-        if "loguru" in sys.modules:
-            self.share()
-        else:
-            from duet_rpc.sinks import Watch
-
-            sys.meta_path.insert(0, Watch(self))
-            self.unready = True
-
-    def share(self) -> None:
-        """Use loguru from now on."""
-        if self.claim():
-            self.use_loguru()
-
-    def claim(self) -> bool:
-        """Return True to the first who asks to set loguru up.
-
-        Before it is imported: a tick that comes in the middle of that may log.
-        """
-        first, self._shared = not self._shared, True
-        return first
-
-    def use_loguru(self) -> None:
-        """Set it up; whoever has claimed that calls this."""
+        """Import loguru, and write every line through it from now on."""
+        if self.loguru_started:
+            return
+        self.loguru_started = True
         try:
-            from duet_rpc.sinks import use_loguru
+            logger, unused = import_loguru()
+            self._loguru = make_logger(logger, self._target, self._color)
+            if unused:
+                logger.add(self._relay, level=0, format=lambda _: "", catch=False)
+        except Exception as error:  # noqa: BLE001 - whatever is installed under that name
+            self.warn(f"loguru can't be used ({name_of(error)}); writing log lines without it")
 
-            self._write = use_loguru(self._path, self._write_stream, self._color)
-        except OSError:  # the file can't be opened just now; the next line tries again
-            self._shared = False
-        except ImportError:  # somebody has deleted what we were loaded from
-            self._write = self._write_plain
+    def start_loguru_if_imported(self) -> None:
+        """Start loguru where the user's methods have imported it, to have their lines too."""
+        if "loguru" in sys.modules:
+            self.start_loguru()
 
     def close(self) -> None:
-        """Write what is left, within the time that leaving may take."""
-        self._patience = LOG_GRACE
-        if self._write is None and self.waiting:
-            # Leaving is quick: loguru is not imported for the last lines alone, unless
-            # the file must be rotated.
-            self._write = self._writer() if self._file_is_full() else self._write_plain
-        if self._write is not None and not self._busy:
-            self._drain(self._write)
+        """Say what was dropped; this line and later ones may wait for room, 0.5 s in all."""
+        self._target.allow_waiting(LOG_GRACE)
+        with suppress(Exception):
+            self._report_dropped()
 
-    # Lines.
+    def _relay(self, message: Any) -> None:
+        """Log a line that a method has logged through loguru."""
+        record = message.record
+        text, number, exception = record["message"], record["level"].no, record["exception"]
+        if exception is not None and exception.value is not None:
+            text = f"{text}: {describe(exception.value)}"
+        self._add(number, text)
 
     def _add(
-        self, level: int, severity: str, message: str, method: str | None, id: str | None
+        self, number: int, message: str, method: str | None = None, id: str | None = None
     ) -> None:
-        if level < self.level:
+        if number < self.level:
             return
-        rest = escape(message, MESSAGE_MAX)
+        text = escape(message, MESSAGE_MAX)
         if id is not None:
-            rest = f"id={escape(id, LOG_VALUE_MAX)} {rest}"
+            text = f"id={escape(id, LOG_VALUE_MAX)} {text}"
         if method is not None:
-            rest = f"method={quote(method)} {rest}"
-        self.waiting.append(Line(severity, rest))
-        self._drain(self._write or self._write_plain)
+            text = f"method={quote(method)} {text}"
+        self._write(severity_of(number), text)
 
-    def _drain(self, write: Callable[[Line], None]) -> None:
-        self._busy = True
+    def _write(self, severity: str, text: str) -> None:
+        locked = self._lock.acquire(timeout=LOCK_TIMEOUT)
         try:
-            while self.waiting:
-                line = self.waiting.pop(0)
-                try:
-                    if self._dropped:
-                        write(Line("WARN", f"{self._dropped} log lines could not be written"))
-                        self._dropped = 0
-                    write(line)
-                except Exception:  # noqa: BLE001 - a full disk, a full pipe, a folder gone: never our end
-                    self._dropped += 1
+            self._report_dropped()
+            self._emit(severity, text)
+        except Exception:  # noqa: BLE001 - a full disk, a full pipe, a folder that is gone
+            self._dropped += 1
         finally:
-            self._busy = False
+            if locked:
+                self._lock.release()
 
-    # Writing without loguru.
+    def _report_dropped(self) -> None:
+        if self._dropped:
+            self._emit("WARN", f"{self._dropped} log lines could not be written")
+            self._dropped = 0
 
-    def _file_is_full(self) -> bool:
-        if self._path is None:
-            return False
+    def _emit(self, severity: str, text: str) -> None:
+        if self._loguru is None or not self._emit_by_loguru(severity, text):
+            self._target.write(render(severity, text, self._color))
+
+    def _emit_by_loguru(self, severity: str, text: str) -> bool:
+        """Return False where loguru did not write the line, and the sink is not to blame."""
         try:
-            return os.stat(self._path).st_size + LINE_MAX > LOG_FILE_MAX
+            self._loguru.log(severity, text)
         except OSError:
-            return True
+            raise
+        except Exception:  # noqa: BLE001 - RuntimeError: it is in the middle of another line
+            return False
+        return True
 
-    def _write_plain(self, line: Line) -> None:
-        if self._path is None:
-            self._write_stream(str(line))
-            return
-        descriptor = os.open(self._path, APPEND, 0o600)
+
+def import_loguru() -> tuple[Any, bool]:
+    """Return the logger that everybody shares, and whether nobody has set up a sink for it.
+
+    Where this is its first import it gets no sink of its own, so that the one it is given has
+    the number 0, which `logger.remove(0)` in a method's file removes.
+    """
+    if "loguru" in sys.modules:
+        from loguru import logger
+
         try:
-            os.write(descriptor, str(line).encode())
-        finally:
-            os.close(descriptor)
+            logger.remove(0)
+        except ValueError:
+            return logger, False
+        return logger, True
+    before = os.environ.get(AUTOINIT)
+    os.environ[AUTOINIT] = "no"
+    try:
+        from loguru import logger
+    finally:
+        del os.environ[AUTOINIT]
+        if before is not None:
+            os.environ[AUTOINIT] = before
+    return logger, True
 
-    def _write_stream(self, text: str) -> None:
-        """Write one line where it does not block, or raise."""
-        from select import POLLOUT, poll
 
-        data = text.encode("utf-8", "backslashreplace")
-        if len(data) > LINE_MAX:
-            data = data[: LINE_MAX - 1] + b"\n"
-        room = poll()
-        room.register(self._descriptor, POLLOUT)
-        before = monotonic()
-        ready = room.poll(self._patience * 1000)
-        # The last lines share one budget.
-        self._patience = max(0.0, self._patience - (monotonic() - before))
-        if not ready or not ready[0][1] & POLLOUT:
-            raise BlockingIOError
-        os.write(self._descriptor, data)
+def make_logger(shared: Any, target: Stream | File, color: bool) -> Any:
+    """Make a logger with a sink of its own, as loguru makes the one that everybody shares.
+
+    `logger.remove()` in a method's file must not remove the daemon's sink.
+    """
+    logger = type(shared)(
+        core=type(shared._core)(), exception=None, depth=0, record=False, lazy=False,
+        colors=False, raw=False, capture=True, patchers=[], extra={},
+    )  # fmt: skip
+    logger.level("WARN", no=WARN, color=WARN_COLOR)
+    logger.add(target, level=0, format=FORMAT, colorize=color, catch=False)
+    return logger
+
+
+def render(severity: str, text: str, color: bool) -> str:
+    """Return a line that looks as loguru would write it."""
+    now = time()
+    local = localtime(now)
+    zone = strftime("%z", local)
+    date = strftime("%Y-%m-%dT%H:%M:%S", local)
+    when = f"{date}.{int(now % 1 * 1000):03d}{zone[:3]}:{zone[3:5]}"
+    if color:
+        return f"\x1b[2m{when}\x1b[0m {COLORS[severity]}{severity:<5}\x1b[0m {text}\n"
+    return f"{when} {severity:<5} {text}\n"
+
+
+def severity_of(number: int) -> str:
+    """Return the severity of a level; loguru has more levels than there are severities."""
+    if number >= ERROR:
+        return "ERROR"
+    if number >= WARN:
+        return "WARN"
+    return "INFO" if number >= INFO else "DEBUG"
 
 
 def escape(text: str, most: int) -> str:

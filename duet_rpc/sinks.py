@@ -1,63 +1,176 @@
-"""Where log lines go when it is not a plain stderr: files, and loguru, which does the rest.
+"""Where log lines end up: a stream (stderr, a pipe, a device) or a file.
 
-loguru knows colour, rotation, and what the user's methods log through it. It takes longer to
-import than the whole start of the daemon, so `log` imports this only where it is needed.
+Both have a `name` and a `write` that takes one line and writes it at once, without waiting, or
+raises OSError. loguru takes them as sinks; before it is imported they are written directly.
+
+A file may be shared by several daemons, may be deleted or renamed by anybody, and may lie in a
+folder that other users can write to. So before each line the file that has the name now is
+compared with the one that is open.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
-from stat import S_ISLNK, S_ISREG
+import re
+import select
+from contextlib import suppress
+from stat import S_ISBLK, S_ISCHR, S_ISFIFO, S_ISLNK, S_ISREG
+from time import localtime, monotonic, strftime, time
 
 from duet_rpc.jsonrpc.limits import LOG_FILE_MAX, LOG_FILES_KEPT
-from duet_rpc.log import APPEND
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
-    from typing import Any
-
-    from duet_rpc.log import Line, Log
-
+LINE_MAX = 4096  # bytes; a Linux pipe that has any room has room for this much
 LINKS_MAX = 40
 
+# O_NOFOLLOW: links have been followed by then; one that appears later is not ours.
+# O_NONBLOCK: a named pipe that nobody reads is refused, not waited for.
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
-class NoSink(Exception):
-    """A log can't go where it should; the text says why."""
+
+class SinkError(OSError):
+    """The log can't go to a file; the text says why."""
 
 
-def open_file(path: str) -> tuple[str, int | None]:
-    """Look whether a file can be logged to.
+class Stream:
+    """A descriptor that is written without ever waiting for whoever reads it."""
 
-    Return its real name, and a descriptor where it is no file but a terminal or a pipe.
-    """
-    # O_NONBLOCK: a named pipe that nobody reads is refused, not waited for.
-    flags = APPEND | os.O_NONBLOCK
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.name = name
+        self._descriptor = _reopen(descriptor)
+        self._patience = 0.0
+
+    def allow_waiting(self, seconds: float) -> None:
+        """Let later lines wait for room, this long in all."""
+        self._patience = seconds
+
+    def write(self, line: str) -> None:
+        """Write one line, or raise where there is no room for it."""
+        room = select.poll()
+        room.register(self._descriptor, select.POLLOUT)
+        before = monotonic()
+        ready = room.poll(self._patience * 1000)
+        self._patience = max(0.0, self._patience - (monotonic() - before))
+        if not ready:
+            raise BlockingIOError
+        _write(self._descriptor, _encode(line))
+
+    def probe(self) -> None:
+        """Raise where nothing can be written to a device, such as /dev/full."""
+        if S_ISCHR(os.fstat(self._descriptor).st_mode) and not os.isatty(self._descriptor):
+            _write(self._descriptor, b"\n")
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)
+
+
+class File:
+    """A log file: for its owner alone, and rotated when it is full."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.name = name
+        self._use(descriptor)
+
+    def _use(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._opened = os.fstat(descriptor)
+
+    def allow_waiting(self, seconds: float) -> None:
+        """Do nothing: a file has room, or fails."""
+
+    def write(self, line: str) -> None:
+        """Write one line to the file that has the name now, or raise."""
+        if not self._is_current():
+            self._reopen()
+        data = _encode(line)
+        if os.fstat(self._descriptor).st_size + len(data) > LOG_FILE_MAX:
+            self._rotate()
+        _write(self._descriptor, data)
+
+    def probe(self) -> None:
+        """Raise where nothing can be written, on a full disk for one; leave no trace."""
+        size = os.fstat(self._descriptor).st_size
+        _write(self._descriptor, b"\n")
+        if os.fstat(self._descriptor).st_size == size + 1:  # else another daemon wrote, too
+            os.ftruncate(self._descriptor, size)
+
+    def close(self) -> None:
+        """Close the file, unless a method has closed it and opened another in its place."""
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._descriptor), self._opened):
+                os.close(self._descriptor)
+
+    def _is_current(self) -> bool:
+        """Return whether the open file still is ours, and still has its name."""
+        try:
+            opened, named = os.fstat(self._descriptor), os.lstat(self.name)
+        except OSError:
+            return False
+        return os.path.samestat(opened, self._opened) and os.path.samestat(opened, named)
+
+    def _reopen(self) -> None:
+        descriptor = _open_private(self.name)
+        if not S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise SinkError("is no longer a file")
+        self.close()
+        self._use(descriptor)
+
+    def _rotate(self) -> None:
+        """Rename the file, start a new one, and delete old ones.
+
+        The lock is for daemons that share the file. Whoever does not get it writes one more
+        line to the file that is being renamed, where it is kept.
+        """
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        except OSError:  # a file system without locks
+            pass
+        try:
+            if self._is_current():
+                os.rename(self.name, _name_for_old(self.name))
+                _remove_old(self.name)
+        except PermissionError:  # the file is ours and its folder is not
+            os.ftruncate(self._descriptor, 0)
+        finally:
+            with suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        if not self._is_current():
+            self._reopen()
+
+
+def open_sink(path: str) -> Stream | File:
+    """Open what DUET_RPC_LOG names, and write to it to see that this works."""
     try:
         path = os.path.abspath(os.path.expanduser(path))
         if is_planted(path):
-            raise NoSink("leads through a link of another user")
+            raise SinkError("leads through a link of another user")
         # What a link leads to: rotation must not rename the link.
         real = os.path.realpath(path)
         if os.path.exists(path) and not os.path.exists(real):
-            flags &= ~os.O_NOFOLLOW  # /dev/stderr, where that is a pipe, which has no name
-        else:
-            path = real
-        descriptor = os.open(path, flags, 0o600)
-        if not S_ISREG(os.fstat(descriptor).st_mode):
-            return path, descriptor
-        os.fchmod(descriptor, 0o600)
-        os.close(descriptor)
+            # /dev/stderr, where that is a pipe, which has no name
+            return Stream(os.open(path, APPEND & ~os.O_NOFOLLOW), path)
+        descriptor = _open_private(real)
+        kind = File if S_ISREG(os.fstat(descriptor).st_mode) else Stream
+        sink = kind(descriptor, real)
+        try:
+            sink.probe()
+        except OSError:
+            sink.close()
+            raise
+    except SinkError:
+        raise
     except OSError as error:
-        raise NoSink(f"can't be written ({error.strerror})") from None
-    return path, None
+        raise SinkError(f"can't be written ({error.strerror})") from None
+    return sink
 
 
 def is_planted(path: str) -> bool:
     """Return True where a link on the way may have been put there by another user."""
-    ours = (os.geteuid(), 0)
     for _ in range(LINKS_MAX):
         parts = path.split("/")
         for count in range(2, len(parts) + 1):
@@ -66,9 +179,7 @@ def is_planted(path: str) -> bool:
                 link = os.lstat(place)
                 if not S_ISLNK(link.st_mode):
                     continue
-                around = os.stat(folder)
-                open_to_others = around.st_uid not in ours or around.st_mode & 0o022
-                if open_to_others and link.st_uid not in ours:
+                if _is_foreign(link) and _is_open_to_others(folder):
                     return True
                 path = os.path.normpath(os.path.join(folder, os.readlink(place), *parts[count:]))
                 break
@@ -76,99 +187,78 @@ def is_planted(path: str) -> bool:
                 return False
         else:
             return False
-    return False  # it goes in circles
+    return False  # the links go in circles
 
 
-def remove_old(path: str, files: list[str]) -> None:
-    """Delete what rotation has put aside, except the newest.
-
-    loguru would do so by itself, but it takes for its own whatever begins and ends alike.
-    """
-    import re
-
-    root, ext = os.path.splitext(path)
-    form = re.escape(root) + r"\.\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{6}(\.\d+)?" + re.escape(ext)
-    ours = sorted(file for file in files if re.fullmatch(form, file))
-    for file in ours[:-LOG_FILES_KEPT]:
-        os.remove(file)
+def _is_foreign(status: os.stat_result) -> bool:
+    return status.st_uid not in (os.geteuid(), 0)
 
 
-class Watch:
-    """Has the log use loguru right after somebody else has imported it."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Find loguru as everybody does, unless the log itself imports it."""
-        if name != "loguru" or not self._log.claim():
-            return None
-        from importlib.util import find_spec
-
-        spec = find_spec(name)
-        loader: Any = spec and spec.loader
-        step = "exec_module" if hasattr(loader, "exec_module") else "load_module"  # 3.9, in a zip
-        run: Any = getattr(loader, step, None)
-
-        def load(what: ModuleType | str) -> object:
-            loaded = run(what)
-            if getattr(what, "__name__", what) == name:  # some loaders load more than one
-                self._log.use_loguru()
-                self._log.settle()  # in order: what waits came before what they will say
-            return loaded
-
-        if run is not None:
-            setattr(loader, step, load)
-        return spec
+def _is_open_to_others(folder: str) -> bool:
+    status = os.stat(folder)
+    return _is_foreign(status) or bool(status.st_mode & 0o022)
 
 
-def use_loguru(
-    path: str | None, write_stream: Callable[[str], None], color: bool
-) -> Callable[[Line], None]:
-    """Make what writes a line with loguru, to a file or to a stream."""
-    from loguru import logger
-
-    shared: Any = logger
-    # One of our own, made as loguru makes the one that all share: `logger.remove()` in a
-    # method's file must not be the end of ours.
-    own = type(shared)(
-        core=type(shared._core)(), exception=None, depth=0, record=False, lazy=False,
-        colors=False, raw=False, capture=True, patchers=[], extra={},
-    )  # fmt: skip
-    options: Any = {"level": 0, "catch": False, "diagnose": False}
-    form = "<dim>{extra[time]}</dim> <level>{extra[severity]:<5}</level> {message}\n"
-    if path is None:
-        own.add(write_stream, colorize=color, format=lambda _: form, **options)
-    else:
-        own.add(
-            path.replace("{", "{{").replace("}", "}}"),  # a time may stand between them
-            rotation=LOG_FILE_MAX,
-            retention=lambda files: remove_old(path, files),
-            opener=lambda file, flags: os.open(file, flags | os.O_NOFOLLOW, 0o600),
-            watch=True,
-            encoding="utf-8",
-            format=lambda _: form,
-            **options,
-        )
+def _open_private(path: str) -> int:
+    """Open a file for appending and close it to other users."""
+    descriptor = os.open(path, APPEND, 0o600)
     try:
-        shared.remove(0)
-    except ValueError:
-        pass  # the user has a way of logging already
-    else:
-        form_of_others = (
-            "<dim>{time:YYYY-MM-DDTHH:mm:ss.SSSZ}</dim> <level>{level:<5}</level> {message}\n"
-        )
-        shared.add(
-            lambda text: own.opt(raw=True).info(text),
-            colorize=color,
-            format=lambda _: form_of_others,
-            **options,
-        )
-    names = {"WARN": "WARNING"}
+        status = os.fstat(descriptor)
+        if S_ISBLK(status.st_mode):
+            raise SinkError("is a block device")
+        planted = _is_foreign(status) and _is_open_to_others(os.path.dirname(path))
+        if planted and not S_ISCHR(status.st_mode):
+            raise SinkError("belongs to another user, in a folder open to others")
+        if S_ISREG(status.st_mode):
+            os.fchmod(descriptor, 0o600)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
-    def write(line: Line) -> None:
-        own.bind(time=line.time, severity=line.severity).log(
-            names.get(line.severity, line.severity), line.rest
-        )
 
-    return write
+def _reopen(descriptor: int) -> int:
+    """Open a pipe or a terminal a second time, so that a write to it never waits.
+
+    To set O_NONBLOCK on the descriptor itself would set it for everybody who shares it: the
+    shell, and the children of methods. Where this does not work, asking for room first is
+    enough unless somebody else fills the pipe at that very moment.
+    """
+    try:
+        waits = os.get_blocking(descriptor)
+        if waits and (S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor)):
+            return os.open(f"/dev/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:  # it was closed, or /dev/fd is missing, or the terminal is another user's
+        pass
+    return descriptor
+
+
+def _encode(line: str) -> bytes:
+    data = line.encode("utf-8", "backslashreplace")
+    if len(data) > LINE_MAX:
+        data = data[: LINE_MAX - 1].decode("utf-8", "ignore").encode() + b"\n"
+    return data
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    if os.write(descriptor, data) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _name_for_old(path: str) -> str:
+    """Return the name that a full file gets: the time goes before the extension."""
+    now = time()
+    when = strftime("%Y-%m-%d_%H-%M-%S", localtime(now))
+    root, extension = os.path.splitext(path)
+    return f"{root}.{when}_{int(now % 1 * 1e6):06d}{extension}"
+
+
+def _remove_old(path: str) -> None:
+    """Delete files that were rotated, except the newest, and no other files."""
+    folder, name = os.path.split(path)
+    root, extension = map(re.escape, os.path.splitext(name))
+    form = re.compile(root + r"\.\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_\d{6}(\.\d+)?" + extension)
+    with suppress(OSError):  # another daemon deletes them too
+        old = sorted(each for each in os.listdir(folder) if form.fullmatch(each))
+        for each in old[:-LOG_FILES_KEPT]:
+            os.remove(os.path.join(folder, each))

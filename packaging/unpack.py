@@ -1,145 +1,201 @@
-"""The slow ways to start duet-rpc.pyz: unpacking it once, and clearing old builds.
+"""Unpacking duet-rpc.pyz at its first start, and whenever what was unpacked is damaged.
 
-In the archive this file is `_unpack`, beside shiv's `_bootstrap`, whose extraction it
-uses: into a temporary folder, under a lock, moved into place when whole. So ten
-processes may start at once, and one that is killed on the way does no harm.
+In the archive this file is `_unpack`. A build is unpacked into a temporary folder, under a
+lock, and renamed when every file in it is whole. So any number of processes may start at
+once, and one that is killed or finds the disk full leaves nothing that a later one would
+use. A manifest beside the packages has the size of each file, for the launcher's check.
 """
 
 from __future__ import annotations
 
 import fcntl
+import importlib.util
+import marshal
 import os
 import shutil
 import signal
 import sys
+import time
 import zipfile
+import zlib
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from _launcher import find, is_private, leave_standard_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 OLD_BUILDS_KEPT = 2
 
 INNER = "site-packages/duet-rpc.zip"
+"""The archive in the archive that has all packages."""
 
-# Commands that a signal ends with 0, at whatever moment it comes.
 SERVERS = ("rpc", "mcp", "gateway")
 
+UNCHECKED = (1).to_bytes(4, "little") + bytes(8)
+"""The header of a .pyc file that is never compared with its source (PEP 552): ours cannot
+get out of step, since the launcher checks both."""
 
-def start(archive: str, name: str) -> None:
-    """Start where there is nothing unpacked in the usual place."""
+
+def prepare(archive: str, name: str) -> str:
+    """Return the path of the packages, unpacked now if need be."""
     if any(variable.startswith("SHIV_") for variable in os.environ):
-        # Whoever sets shiv's own variables wants shiv's own ways.
+        # Whoever sets shiv's variables wants shiv's bootstrap. It does not return.
         from _bootstrap import bootstrap
 
         bootstrap()
-    sys.path[0] = prepare(archive, name) or in_memory(archive)
     try:
-        from duet_rpc.cli import main
-    except ImportError:  # files are missing in the cache
-        sys.path[0] = in_memory(archive)
-        sys.path_importer_cache.clear()
-        from duet_rpc.cli import main
-    main()
+        for root in list_roots():
+            packages = find(root, name) or unpack(archive, root, name)
+            if packages:
+                return packages
+        return keep_in_memory(archive)
+    except (zipfile.BadZipFile, zlib.error):
+        sys.exit(f"duet-rpc: {archive} is damaged. Download it again, or build it with make pyz.")
 
 
-def in_memory(archive: str) -> str:
-    """Return the packages where nothing can be unpacked: slower, but it works."""
+def import_again(archive: str, name: str, packages: str) -> Callable[[], None]:
+    """Return the program's `main` after an import failed although all sizes were right.
+
+    That happens after a power failure, when a file system has kept a file's size but not its
+    contents: all files are written again. Any other failure comes back as it was.
+    """
+    with suppress(OSError):
+        Path(packages).with_name("manifest").unlink()
+    for module in [each for each in sys.modules if each.partition(".")[0] == "duet_rpc"]:
+        del sys.modules[module]
+    sys.path_importer_cache.clear()
+    sys.path[0] = prepare(archive, name)
+    from duet_rpc.cli import main
+
+    return main
+
+
+def keep_in_memory(archive: str) -> str:
+    """Return a path to the packages that needs no disk; every start then compiles them."""
     try:
-        held = out_of_the_way(os.memfd_create("duet-rpc"))
+        descriptor = leave_standard_streams(os.memfd_create("duet-rpc"))
     except (AttributeError, OSError):
         sys.exit(
-            "duet-rpc: there is no folder to unpack into. Set XDG_CACHE_HOME or TMPDIR to one "
-            "that is yours and can be written to."
+            "duet-rpc: found no folder to unpack into. Set XDG_CACHE_HOME or TMPDIR to a folder "
+            "that belongs to you, has 5 MB free, and that only you can write to."
         )
-    with zipfile.ZipFile(archive) as outer, open(held, "wb", closefd=False) as file:
+    with zipfile.ZipFile(archive) as outer, open(descriptor, "wb", closefd=False) as file:
         file.write(outer.read(INNER))
-    return f"/proc/self/fd/{held}/site-packages"
-
-
-def prepare(archive: str, name: str) -> str | None:
-    """Return the packages in the best folder that has them or takes them, or None."""
-    for root in list_roots():
-        packages = find(root, name)
-        if packages is None:
-            unpack(archive, root, name)
-            packages = find(root, name)
-        if packages is not None:
-            return packages
-    return None
+    return f"/proc/self/fd/{descriptor}/site-packages"
 
 
 def list_roots() -> list[str]:
-    """Return the folders that may hold what is unpacked, the best first."""
+    """Return the folders that builds may be unpacked into, the best first."""
     environ, roots = os.environ, []
     if environ.get("XDG_CACHE_HOME", "").startswith("/"):
         roots.append(environ["XDG_CACHE_HOME"] + "/duet-rpc")
     elif environ.get("HOME", "").startswith("/"):
         roots.append(environ["HOME"] + "/.cache/duet-rpc")
-    # No home directory, or one that can't be written to.
+    # For users without a home directory, or with one that is read-only or full.
     shared = environ.get("TMPDIR", "")
     if not shared.startswith("/"):
-        shared = "/tmp"  # noqa: S108 - checked to be ours in `find`
+        shared = "/tmp"  # noqa: S108 - `find` checks who owns the folder in it
     return [*roots, f"{shared.rstrip('/')}/duet-rpc-{os.geteuid()}"]
 
 
-def find(root: str, name: str) -> str | None:
-    """Return the packages that were unpacked here and can be trusted, locked."""
-    path = f"{root}/{name}/site-packages"
-    try:
-        # Code is loaded only from what is the user's own and nobody else can write to.
-        if not all(is_private(each) for each in (root, f"{root}/{name}", path)):
-            return None
-        # Held open and locked until the process ends: nobody deletes it meanwhile.
-        directory = out_of_the_way(os.open(path, os.O_RDONLY))
-        fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return None
-    return path if os.fstat(directory).st_nlink else None
-
-
-def out_of_the_way(descriptor: int) -> int:
-    """Leave 0 to 2 as they are: whoever has closed one of them is told so later."""
-    if descriptor > 2:
-        return descriptor
-    higher = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
-    os.close(descriptor)
-    return higher
-
-
-def unpack(archive: str, root: str, name: str) -> None:
-    """Unpack here, where that can be done."""
-    from _bootstrap import extract_site_packages
-    from _bundle import make
-
+def unpack(archive: str, root: str, name: str) -> str | None:
+    """Unpack into this folder; return the path of the packages, or None if it can't be used."""
     if not Path(root).parent.parent.is_dir():
-        return  # a home directory that is not there is not made
-    if any(word in SERVERS for word in sys.argv[1:]):
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: os._exit(0))
-    # What is unpacked is the user's alone, whatever the usual mask.
-    mask = os.umask(0o077)
+        return None  # a missing home directory is not created
+    mask = os.umask(0o077)  # what is unpacked is for the user alone
     try:
-        os.makedirs(root, exist_ok=True)
-        if is_private(root):
-            with zipfile.ZipFile(archive) as outer, outer.open(INNER) as inner:
-                packages = zipfile.ZipFile(inner)
-                target = Path(root, name)
-                extract_site_packages(packages, target, compile_pyc=True, compile_workers=1)
-            make(f"{root}/{name}/site-packages")
-            clear(root, name)
+        with exiting_quietly():
+            os.makedirs(root, exist_ok=True)
+            if not is_private(os.lstat(root)):
+                return None
+            with Path(root, ".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                packages: str | None = find(root, name)
+                if not packages:  # or another process unpacked it in the meantime
+                    replace(archive, root, name)
+                    delete_old_builds(root, name)
+                    packages = find(root, name)
+            return packages
     except OSError:
-        pass  # a folder that can't be written to, a full disk
+        return None  # a folder that can't be written to, a full disk
     finally:
         os.umask(mask)
 
 
-def is_private(root: str) -> bool:
-    """Return True where nobody else can put a file into a directory."""
-    seen = os.lstat(root)
-    return seen.st_uid == os.geteuid() and (seen.st_mode & 0o170022) == 0o040000
+@contextmanager
+def exiting_quietly() -> Iterator[None]:
+    """Let a signal end a server with exit code 0, as it does once the server runs."""
+    is_server = any(word in SERVERS for word in sys.argv[1:])
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) if is_server else ()
+    before = [signal.signal(number, lambda *_: os._exit(0)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
 
 
-def clear(root: str, current: str) -> None:
-    """Delete builds that nothing runs from, except the newest few."""
-    # The same build for another Python is not old: the two may take turns.
+def replace(archive: str, root: str, name: str) -> None:
+    """Put a complete build where there is none, or a damaged one."""
+    target, fresh = Path(root, name), Path(root, f"{name}.tmp")
+    damaged = Path(root, f"{name}.damaged.tmp")
+    delete(fresh)  # a process was killed in the middle of this
+    delete(damaged)
+    try:
+        write_build(archive, fresh, target)
+        if os.path.lexists(target):
+            target.rename(damaged)
+        fresh.rename(target)
+    finally:
+        delete(fresh)
+        delete(damaged)
+
+
+def delete(path: Path) -> None:
+    """Delete a folder, or whatever else has its name."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_build(archive: str, folder: Path, target: Path) -> None:
+    """Write all files of what will be in `target`; raise OSError if one is not whole."""
+    # One time for all, an even number of seconds, which every file system can store.
+    written = int(time.time()) // 2 * 2
+    lines = []
+    for name, data in read_build(archive, target):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        os.utime(path, (written, written))
+        if path.stat().st_size != len(data):
+            raise OSError(f"{path} was not written in full")
+        lines.append(f"{len(data)} {name}")
+    manifest = "\n".join([f"{len(lines)} {written}", *lines])
+    (folder / "manifest").write_text(manifest, encoding="ascii")
+
+
+def read_build(archive: str, target: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the contents of each file; tracebacks will say that it is in `target`."""
+    with zipfile.ZipFile(archive) as outer, outer.open(INNER) as inner:
+        packages = zipfile.ZipFile(inner)
+        for name in packages.namelist():
+            source = packages.read(name)
+            yield name, source
+            if name.endswith(".py"):
+                code = compile(source, str(target / name), "exec", dont_inherit=True, optimize=0)
+                parent, _, module = name[: -len(".py")].rpartition("/")
+                compiled = f"{parent}/__pycache__/{module}.{sys.implementation.cache_tag}.pyc"
+                yield compiled, importlib.util.MAGIC_NUMBER + UNCHECKED + marshal.dumps(code)
+
+
+def delete_old_builds(root: str, current: str) -> None:
+    """Delete builds that no process runs from, except the newest few."""
+    # The same build for another Python is not old: people switch between two Pythons.
     same = current.partition("-")[0]
     builds = [
         entry
@@ -150,12 +206,15 @@ def clear(root: str, current: str) -> None:
     ]
     builds.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
     for build in builds[OLD_BUILDS_KEPT:]:
-        # Every process holds a shared lock on what it runs from.
-        directory = os.open(f"{build.path}/site-packages", os.O_RDONLY)
         try:
+            directory = os.open(f"{build.path}/site-packages", os.O_RDONLY)
+        except OSError:
+            shutil.rmtree(build.path, ignore_errors=True)  # nothing can run from it
+            continue
+        try:
+            # Every process holds a shared lock on what it runs from.
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(build.path, ignore_errors=True)
-            Path(root, f".{build.name}_lock").unlink()
         except OSError:
             pass
         finally:

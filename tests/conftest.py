@@ -1,8 +1,9 @@
-"""How hypothesis chooses its examples, and which tests are the contract."""
+"""How hypothesis chooses its examples, which tests are the contract, and how signals begin."""
 
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if INSIDE not in item.path.parents:
             item.add_marker(pytest.mark.contract)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_signals_for_children() -> None:
+    """Let the children of a suite that runs in the background start with default signals.
+
+    A shell's `&` and nohup have SIGINT, SIGQUIT and SIGHUP ignored, and every child inherits
+    that. A handler that does nothing is as good for this process: it goes on when a terminal
+    is closed. But what is handled here is back to its default in a child after exec.
+    """
+    set_by_python = {getattr(signal, name, None) for name in ("SIGPIPE", "SIGXFSZ", "SIGXFZ")}
+    for number in signal.valid_signals() - set_by_python:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, do_nothing)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def do_nothing(_number: int, _frame: object) -> None:
+    """Handle a signal."""

@@ -8,16 +8,27 @@ python -m tests.exits STATE FOLDER
 
 from __future__ import annotations
 
+import fcntl
 import os
 import selectors
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import PATIENCE, PYZ, SOURCE, TOP, request, take_content_length
+from tests.support import (
+    PATIENCE,
+    PYZ,
+    SOURCE,
+    TOP,
+    request,
+    take_content_length,
+    wait_for_file,
+    wait_until,
+)
 
 METHODS = TOP / "tests" / "hanging_methods.py"
 WITH_METHODS = [*SOURCE, "rpc", "--methods", str(METHODS)]
@@ -38,6 +49,11 @@ def fill(writing: int) -> int:
     return size
 
 
+def unread(pipe: int) -> int:
+    """Return how many bytes a pipe holds, asked at either end."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4), sys.byteorder)
+
+
 class Held:
     """A daemon in some state, and the other ends of its pipes."""
 
@@ -49,7 +65,8 @@ class Held:
         self.config = -1  # our end of a configuration file that does not end
         self.complete = b""  # what completes the frame that has begun
         self.command: list[str] = WITH_METHODS
-        self.env = {**os.environ, "PYTHONPATH": str(TOP)}
+        self.mark = folder / "running"  # is made by the method when it begins
+        self.env = {**os.environ, "PYTHONPATH": str(TOP), "TEST_MARK": str(self.mark)}
         theirs_in, self.stdin = os.pipe()
         self.stdout, theirs_out = os.pipe()
         self.stderr, theirs_err = os.pipe()
@@ -94,7 +111,13 @@ class Held:
         """Have a method running."""
         self.call()
         self.send(request("running", method, None if method == "stuck" else [self.seconds]))
-        time.sleep(0.4)
+        wait_for_file(self.mark)
+        time.sleep(0.1)  # from the mark into the call that takes long
+
+    def wait_until_read(self) -> None:
+        """Wait until the daemon has read all that was sent, and has done what can be done."""
+        wait_until(lambda: unread(self.stdin) == 0, "all input is read")
+        time.sleep(0.1)
 
     def close(self, name: str) -> None:
         """Close one of our ends."""
@@ -137,7 +160,7 @@ def wait_at_the_configuration(held: Held) -> None:
     os.mkfifo(held.env["DUET_RPC_CONFIG"])
 
 
-def unpack_anew(held: Held) -> None:
+def unpack_again(held: Held) -> None:
     """Start the one file where it has never been."""
     for name in ("home", "tmp"):
         (held.folder / name).mkdir()
@@ -150,7 +173,7 @@ def unpack_anew(held: Held) -> None:
 
 STARTING = {
     "during start-up": wait_at_the_configuration,
-    "during the first unpacking": unpack_anew,
+    "during the first unpacking": unpack_again,
 }
 
 # After it has started.
@@ -160,7 +183,7 @@ def header_begun(held: Held) -> None:
     held.call()
     held.send(request("cut")[:9])
     held.complete = request("cut")[9:]
-    time.sleep(0.1)
+    held.wait_until_read()
 
 
 def body_begun(held: Held) -> None:
@@ -168,18 +191,19 @@ def body_begun(held: Held) -> None:
     held.call()
     held.send(whole[:-9])
     held.complete = whole[-9:]
-    time.sleep(0.1)
+    held.wait_until_read()
 
 
 def reply_stuck(held: Held) -> None:
     held.send(request("running"))
-    time.sleep(0.7)
+    held.wait_until_read()
 
 
 def reply_half_written(held: Held) -> None:
     held.call()
     held.send(request("running", "big", [5_000_000]))
-    time.sleep(0.7)
+    wait_until(lambda: unread(held.stdout) >= 4096, "a part of the reply has come")
+    time.sleep(0.1)  # and the rest of what the pipe holds
 
 
 def configuration_open(held: Held) -> None:
@@ -190,9 +214,17 @@ def configuration_open(held: Held) -> None:
         except OSError:
             time.sleep(0.002)
         else:
-            time.sleep(0.1)  # a signal in front of a read does not end it, in any Python
+            # A signal in front of a read does not end it, in any Python.
+            wait_until(lambda: is_asleep(held.process.pid), "the daemon waits in its read")
+            time.sleep(0.1)
             return
     raise AssertionError("the daemon never read its configuration")
+
+
+def is_asleep(pid: int) -> bool:
+    """Return True where a process waits for something; also where the system does not tell."""
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def unpacking_begun(held: Held) -> None:

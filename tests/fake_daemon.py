@@ -1,4 +1,4 @@
-"""A daemon that behaves as no daemon should, or as ours can't be made to in a test.
+"""A daemon that misbehaves in ways that the real one does not.
 
 python tests/fake_daemon.py BEHAVIOUR [FLAGS OF RPC]...
 """

@@ -31,7 +31,7 @@ from tests.support import SOURCE, TOP, frame, load, request, take_content_length
 
 HOSTILE = [row for row in ROWS if len(row.data) < 20_000]
 HARMLESS = [
-    signal.SIGWINCH, signal.SIGCONT, signal.SIGURG, signal.SIGCHLD, signal.SIGPIPE, signal.SIGALRM,
+    signal.SIGWINCH, signal.SIGCONT, signal.SIGURG, signal.SIGCHLD, signal.SIGPIPE,
 ]  # fmt: skip
 READ_SIZES = [1 << 20] * 8 + [999, 7]
 WRITE_SIZES = [65536] * 16 + [4096, 100, 7, 1]
@@ -44,7 +44,7 @@ FAKETIME = [*Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")]
 
 
 def plain(id: object, method: str) -> bytes:
-    """Frame a request as most clients write it, which the daemon knows when it comes again."""
+    """Frame a request as most clients write it, in the shortest form."""
     return frame(f'{{"jsonrpc":"2.0","id":{id},"method":"{method}"}}')
 
 
@@ -131,7 +131,7 @@ class Soak:
         elif draw < 0.26:
             self._expect(Error(-32602, id), request(id, "setLogLevel", {"level": "loud"}))
         elif draw < 0.27:
-            level = self.chance.choice(["debug", "info"])  # at debug nothing is known by heart
+            level = self.chance.choice(["debug", "info"])
             self._expect(Answer(id), request(id, "setLogLevel", {"level": level}))
         elif draw < 0.3:
             self._out += frame({"jsonrpc": "2.0", "method": "nonsense"})  # no reply
@@ -185,7 +185,7 @@ class Soak:
                 os.kill(pid, signal.SIGCONT)
                 self._stopped_until = 0.0
             return
-        if now < self._trouble_at or not self.received:  # SIGALRM is no stranger's before that
+        if now < self._trouble_at or not self.received:
             return
         self._trouble_at = now + self.chance.uniform(0.0, 0.05)
         draw = self.chance.random()
@@ -210,7 +210,7 @@ class Soak:
         elif way == 2 and folder.is_dir():
             shutil.rmtree(self.folder / "gone", ignore_errors=True)
             folder.rename(self.folder / "gone")
-            with suppress(IsADirectoryError):  # the daemon was quicker and made it anew
+            with suppress(IsADirectoryError):  # the daemon was quicker and made it again
                 folder.write_text("in the way")
         else:
             if folder.is_file():

@@ -1,4 +1,4 @@
-"""A person at a terminal, and a script that has none."""
+"""Run the program: at a pseudo-terminal, as a person does, or without one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support import PATIENCE, SOURCE, TOP
 
 WITH_DAEMON = [sys.executable, str(TOP / "tests" / "with_daemon.py")]
 
-# Gives the pseudo-terminal to a new session, as a terminal does for its shell.
+# Makes the pseudo-terminal the controlling terminal of a new session, then runs the program.
 LOGIN = (
     "import fcntl, os, sys, termios;"
     "fcntl.ioctl(int(sys.argv[1]), termios.TIOCSCTTY, 0);"
@@ -32,14 +32,14 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 
 
 def environment(home: Path, **env: str) -> dict[str, str]:
-    """Make the environment of somebody with an empty home directory."""
+    """Return an environment with this home directory and no settings of duet-rpc."""
     ours = ("DUET_RPC_", "XDG_", "NO_COLOR", "PYTHON", "COLUMNS", "LINES", "LC_", "LANG")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     fresh = {"HOME": str(home), "TERM": "xterm", "LANG": "C.UTF-8", "PYTHONPATH": str(TOP)}
     return {**kept, **fresh, **env}
 
 
-def say(
+def invoke(
     words: Sequence[str | Path],
     env: Mapping[str, str],
     stdin: bytes | None = None,
@@ -62,7 +62,7 @@ def say(
 
 
 class Person:
-    """Somebody at a pseudo-terminal; `redirect` takes streams away from it."""
+    """A person at a pseudo-terminal; `redirect` gives some streams another descriptor."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Person:
             **{**streams, **(redirect or {})},
         )
         os.close(theirs)
-        self.raw = ""  # all that the screen was sent
+        self.raw = ""  # all output so far
         self._seen = 0
 
     def __enter__(self) -> Person:
@@ -96,34 +96,34 @@ class Person:
 
     @property
     def screen(self) -> str:
-        """What was sent, without the escape sequences."""
+        """All output so far, without escape sequences."""
         return ESCAPES.sub("", self.raw)
 
     def type(self, text: str) -> None:
-        """Press keys."""
+        """Type a text."""
         os.write(self._terminal, text.encode())
 
     def see(self, text: str) -> None:
-        """Wait until a text appears that was not there at the last look."""
+        """Wait until a text appears after the one that was seen last."""
         until = time.monotonic() + PATIENCE
         while text not in self.screen[self._seen :]:
-            there = self._read(until - time.monotonic())
-            assert there, f"{text!r} did not come: {self.raw!r}"
+            more = self._read(until - time.monotonic())
+            assert more, f"{text!r} did not appear: {self.raw!r}"
         self._seen = self.screen.index(text, self._seen) + len(text)
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self._terminal], [], [], max(0.0, seconds))[0]:
             return False
         try:
-            piece = os.read(self._terminal, 65536)
-        except OSError:  # how Linux says that nobody holds the other side any more
-            piece = b""
-        self.raw += piece.decode()
+            chunk = os.read(self._terminal, 65536)
+        except OSError:  # EIO: on Linux, the other side is closed
+            chunk = b""
+        self.raw += chunk.decode()
         assert "Traceback" not in self.raw, self.raw
-        return bool(piece)
+        return bool(chunk)
 
     def leave(self) -> int:
-        """Wait for the end; return the exit code."""
+        """Wait for the exit; return the exit code."""
         until = time.monotonic() + PATIENCE
         while self.process.poll() is None:
             assert time.monotonic() < until, self.raw
@@ -134,7 +134,7 @@ class Person:
 
 
 def is_alive(pid: int) -> bool:
-    """Return True where a process is there and no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -144,7 +144,7 @@ def is_alive(pid: int) -> bool:
 
 
 def is_gone(pid: int, seconds: float = 5.0) -> bool:
-    """Return True once a process has ended; one that has not is ended."""
+    """Return whether a process exits in time; kill one that does not."""
     until = time.monotonic() + seconds
     while is_alive(pid):
         if time.monotonic() > until:

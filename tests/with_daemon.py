@@ -1,8 +1,8 @@
-"""The real program, except that the daemons it starts are others.
+"""The real program, except that it starts other daemons.
 
-python tests/with_daemon.py DAEMON [WORDS]... where DAEMON is `methods` for the daemon with
-methods of tests, a behaviour of the fake one, `real` for the real one, or `nowhere` for a program
-that is not there.
+python tests/with_daemon.py DAEMON [WORDS]... where DAEMON is `methods` for the daemon with the
+methods of the tests, a behaviour of the fake daemon, `real` for the real one, or `nowhere` for
+a program that does not exist.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from duet_rpc import cli
-from duet_rpc.terminal import client
+from duet_rpc import cli, program
 
 HERE = Path(__file__).parent
 DAEMON = sys.argv[1]
@@ -31,10 +30,11 @@ def daemon_command(flags: Sequence[str] = (), command: str = "rpc") -> list[str]
 
 
 if __name__ == "__main__":
-    client.daemon_command = daemon_command
-    if "PATIENCE" in os.environ:
-        from duet_rpc.terminal import doctor
+    program.daemon_command = daemon_command
+    if "TIMEOUT" in os.environ:
+        from duet_rpc.terminal import doctor_checks, doctor_emacs
 
-        doctor.EMACS_TIMEOUT = doctor.DAEMON_TIMEOUT = float(os.environ["PATIENCE"])
+        doctor_checks.DAEMON_TIMEOUT = float(os.environ["TIMEOUT"])
+        doctor_emacs.EMACS_TIMEOUT = float(os.environ["TIMEOUT"])
     del sys.argv[1]
     cli.main()

@@ -1,1 +1,1 @@
-"""The programs that this project is measured against: each answers `version`, and no more."""
+"""The programs that duet-rpc is measured against: each answers `version`, `count` and `tally`."""

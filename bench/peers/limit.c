@@ -1,4 +1,4 @@
-/* The limit: a program that finds where frames end and answers each with fixed bytes.
+/* A loop that finds where frames end and answers each with fixed bytes.
 
    It reads no JSON and checks nothing. One read, one write for each frame, as the
    simplest program would do it. */

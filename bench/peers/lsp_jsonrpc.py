@@ -9,7 +9,8 @@ reader = JsonRpcStreamReader(sys.stdin.buffer)
 writer = JsonRpcStreamWriter(sys.stdout.buffer)
 methods = {
     "version": lambda _params: {"version": "0.1.0"},
-    "add": lambda params: params["a"] + params["b"],
+    "count": lambda params: min(params["text"].count(params["word"]), params["limit"]),
+    "tally": lambda params: len(params["records"]),
 }
 endpoint = Endpoint(methods, writer.write)
 reader.listen(endpoint.consume)

@@ -5,23 +5,24 @@ import mcp_types as types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
-NUMBERS = {"a": {"type": "integer"}, "b": {"type": "integer"}}
-ADD = types.Tool(
-    name="add",
-    description="Add two numbers.",
-    input_schema={"type": "object", "properties": NUMBERS, "required": ["a", "b"]},
+PARAMS = {"text": {"type": "string"}, "word": {"type": "string"}, "limit": {"type": "integer"}}
+COUNT = types.Tool(
+    name="count",
+    description="Count a word in a text, up to a limit.",
+    input_schema={"type": "object", "properties": PARAMS, "required": [*PARAMS]},
     output_schema={"type": "object", "properties": {"result": {"type": "integer"}}},
 )
 
 
 async def list_tools(*_: object) -> types.ListToolsResult:
     """List it."""
-    return types.ListToolsResult(tools=[ADD])
+    return types.ListToolsResult(tools=[COUNT])
 
 
 async def call_tool(_: object, params: types.CallToolRequestParams) -> types.CallToolResult:
     """Call it."""
-    found = params.arguments["a"] + params.arguments["b"]
+    given = params.arguments
+    found = min(given["text"].count(given["word"]), given["limit"])
     text = types.TextContent(type="text", text=str(found))
     return types.CallToolResult(content=[text], structured_content={"result": found})
 

@@ -6,9 +6,9 @@ server = MCPServer("bench", log_level="ERROR")
 
 
 @server.tool()
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
+def count(text: str, word: str, limit: int) -> int:
+    """Count a word in a text, up to a limit."""
+    return min(text.count(word), limit)
 
 
 server.run()

@@ -10,6 +10,8 @@ const connection = createMessageConnection(
   new StreamMessageWriter(process.stdout),
 );
 connection.onRequest("version", () => ({ version: "0.1.0" }));
-connection.onRequest("add", ({ a, b }) => a + b);
+connection.onRequest("count", ({ text, word, limit }) =>
+  Math.min(text.split(word).length - 1, limit));
+connection.onRequest("tally", ({ records }) => records.length);
 connection.onClose(() => process.exit(0));
 connection.listen();

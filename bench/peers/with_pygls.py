@@ -14,10 +14,16 @@ def version(*_: object) -> object:
     return {"version": "0.1.0"}
 
 
-@server.feature("add")
-def add(params: Any) -> object:
-    """Add two numbers."""
-    return params.a + params.b
+@server.feature("count")
+def count(params: Any) -> object:
+    """Count a word in a text, up to a limit."""
+    return min(params.text.count(params.word), params.limit)
+
+
+@server.feature("tally")
+def tally(params: Any) -> object:
+    """Count records."""
+    return len(params.records)
 
 
 server.start_io()

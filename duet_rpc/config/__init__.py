@@ -1,1 +1,1 @@
-"""The configuration: which files count, what stands in them, and which of it is trusted."""
+"""The configuration: which files are read, what they may contain, which are trusted."""

@@ -1,29 +1,39 @@
-"""What stands in a configuration file: the keys that there are, and what each may say.
+"""What a configuration file may contain: its keys, and a check of each value.
 
-Whatever is wrong with a file is said as a compiler would: file, line, key, and the
-nearest right name.
+An error in a file names the file, the line, the key and the nearest valid name.
 
-A project's file comes with the project, from whoever wrote that. What it names to be
-run counts only once the user has trusted it: see `trust`.
+A project's file was written by whoever wrote the project. The code that it names to be run
+counts only once the user trusts the file: see `trust`.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
+import sys
+from typing import TYPE_CHECKING
 
 from duet_rpc.config.files import PROJECT_FILE, Config, ConfigError
 from duet_rpc.jsonrpc.limits import REQUEST_TIMEOUT
 from duet_rpc.log import LEVELS, MESSAGE_MAX, escape
+from duet_rpc.program import program_name
 
-TYPE_CHECKING = False
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-SHOWN_MAX = 60  # characters of a line that is no TOML
+SHOWN_MAX = 60
+"""Characters of a line with a syntax error that are shown."""
 
 
 class BackendSettings:
-    """A server behind the gateway, as `[backends.NAME]` has it."""
+    """A server behind the gateway: one `[backends.NAME]` table."""
 
     __slots__ = (
         "capabilities", "command", "cwd", "dialect", "env", "framing", "name", "start", "timeout",
@@ -33,7 +43,7 @@ class BackendSettings:
         self.name = name
         self.command: list[str] = []
         self.dialect = "plain"
-        self.framing = ""  # the dialect's own
+        self.framing = ""  # the default of the dialect
         self.env: dict[str, str] = {}
         self.cwd: str | None = None
         self.start = "lazy"
@@ -41,15 +51,13 @@ class BackendSettings:
         self.capabilities: dict[str, object] = {}
 
     def __str__(self) -> str:
-        """Write what is run as a shell would take it."""
-        import shlex
-
+        """Return what is run, as a shell command."""
         words = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
         place = "" if self.cwd is None else f"cd {shlex.quote(self.cwd)} && "
         return place + " ".join([*words, *map(shlex.quote, self.command)])
 
 
-# The keys that there are, each with what checks it and puts it into force.
+# Each key has a function that checks a value and stores it, or returns what is wrong with it.
 
 
 def _set_level(config: Config, value: object, _path: str) -> str | None:
@@ -86,7 +94,7 @@ def _is_text(value: object) -> bool:
 
 def _set_command(backend: BackendSettings, value: object, path: str) -> str | None:
     if not isinstance(value, list) or not value or not all(map(_is_text, value)) or not value[0]:
-        return 'must be a list of words, such as ["server", "--stdio"]'
+        return 'must be a list of strings, such as ["server", "--stdio"]'
     program = os.path.expanduser(value[0])
     if os.sep in program:
         folder = os.path.dirname(os.path.abspath(path))
@@ -97,7 +105,7 @@ def _set_command(backend: BackendSettings, value: object, path: str) -> str | No
 
 def _set_cwd(backend: BackendSettings, value: object, path: str) -> str | None:
     if not _is_text(value) or not value:
-        return "must be a folder"
+        return "must be the path of a folder"
     folder = os.path.dirname(os.path.abspath(path))
     backend.cwd = os.path.normpath(os.path.join(folder, os.path.expanduser(str(value))))
     return None
@@ -105,9 +113,9 @@ def _set_cwd(backend: BackendSettings, value: object, path: str) -> str | None:
 
 def _set_env(backend: BackendSettings, value: object, _path: str) -> str | None:
     if not isinstance(value, dict) or not all(map(_is_text, value.values())):
-        return 'must be a table of texts, such as { LANG = "C" }'
+        return 'must be a table of strings, such as { LANG = "C" }'
     if not all(name and _is_text(name) and "=" not in name for name in value):
-        return "holds a name that no variable can have"
+        return "contains a name that no environment variable can have"
     backend.env = value
     return None
 
@@ -120,14 +128,12 @@ def _set_timeout(backend: BackendSettings, value: object, _path: str) -> str | N
 
 
 def _set_capabilities(backend: BackendSettings, value: object, _path: str) -> str | None:
-    from duet_rpc.jsonrpc.jsontext import dumps
-
     if not isinstance(value, dict):
         return "must be a table, such as { sampling = {} }"
     try:
-        dumps(value)
+        json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
-        return "holds what JSON has no word for"
+        return "contains a value that JSON cannot represent"
     backend.capabilities = value
     return None
 
@@ -153,28 +159,28 @@ BACKEND_KEYS: dict[str, Callable[[BackendSettings, object, str], str | None]] = 
     "capabilities": _set_capabilities,
 }
 
-# What comes before the slash in a method of the gateway itself.
-TAKEN_NAMES = ("gateway", "tools", "notifications", "rpc")
+RESERVED_NAMES = ("gateway", "tools", "notifications", "rpc")
+"""What comes before the slash in a method of the gateway itself."""
 
 RUNS_CODE = {"methods", "backends"}
 """The sections that name code to be run."""
 
 
 def resolve(source: str, path: str) -> str:
-    """Return a file named in a configuration file as seen from there; a module as it is."""
+    """Return a path relative to the configuration file that names it; a module unchanged."""
     if source.endswith(".py") or os.sep in source:
         return os.path.join(os.path.dirname(os.path.abspath(path)), os.path.expanduser(source))
     return source
 
 
 def apply(config: Config, path: str, environ: Mapping[str, str]) -> None:
-    """Put the settings of one file into force, of a project's file only what may count."""
+    """Add the settings of one file to a Config; of an untrusted file, those that run no code."""
     named = environ.get("DUET_RPC_CONFIG")
     text, tables = read(path, " (named in DUET_RPC_CONFIG)" if named else "")
-    # A file that the user names is the user's own word, whatever it is called.
+    # A file that DUET_RPC_CONFIG names is the user's own, whatever its name is.
     is_project = os.path.basename(path) == PROJECT_FILE and not named
     runs_code = is_project and not RUNS_CODE.isdisjoint(tables)
-    trusted = not runs_code or _is_trusted(path, text, environ)
+    trusted = not runs_code or _is_recorded(path, text, environ)
     fill(config, path, text, tables, () if trusted else RUNS_CODE)
 
 
@@ -185,24 +191,25 @@ def fill(
     tables: dict[str, object],
     skipped: Collection[str] = (),
 ) -> None:
-    """Put the settings of one file into force; what is skipped must be right all the same."""
+    """Add the settings of one file to a Config, except the skipped sections; check them all."""
     for section, table in tables.items():
         if section not in KEYS:
-            raise _wrong(path, text, (section,), f"no such key: {section}", KEYS)
+            raise _unknown_key(path, text, (section,), KEYS)
         if not isinstance(table, dict):
             example = "backends.NAME" if section == "backends" else section
             raise _wrong(path, text, (section,), f"{section} must be a table: [{example}]")
         counts = section not in skipped
+        target = config if counts else Config()
         if section == "backends":
-            keys = _apply_backends(config if counts else Config(), path, text, table)
+            keys = _apply_backends(target, path, text, table)
         else:
-            keys = _apply_section(config if counts else Config(), path, text, section, table)
+            keys = _apply_section(target, path, text, section, table)
         if counts:
             config.origins.update((f"{section}.{key}", path) for key in keys)
         else:
             config.warnings.append(
                 f"[{section}] of the project's {PROJECT_FILE} is skipped: the file is not trusted. "
-                "Look at it, then run `duet-rpc trust` there"
+                f"Read it, then run `{program_name()} trust` there"
             )
 
 
@@ -213,7 +220,7 @@ def _apply_section(
         where = (section, key)
         setter = KEYS[section].get(key)
         if setter is None:
-            raise _wrong(path, text, where, f"no such key: {section}.{key}", KEYS[section])
+            raise _unknown_key(path, text, where, KEYS[section])
         problem = setter(config, value, path)
         if problem:
             raise _wrong(path, text, where, f"{section}.{key} {problem}")
@@ -227,16 +234,16 @@ def _apply_backends(config: Config, path: str, text: str, tables: dict[str, obje
 
 
 def read_backends(path: str, text: str, tables: dict[str, object]) -> Iterator[BackendSettings]:
-    """Read the backends of one file."""
+    """Yield the backends of one file."""
     for name, table in tables.items():
         where = ("backends", name)
         full = f"backends.{name}"
         plain = name.replace("-", "").replace("_", "").replace(".", "")
         if not plain.isascii() or not plain.isalnum() or "__" in name or name[-1] == "_":
-            what = "a backend's name is made of letters, digits, -, . and single _"
-            raise _wrong(path, text, where, f"{what}: {name!r}")
-        if name in TAKEN_NAMES:
-            raise _wrong(path, text, where, f"no backend can have this name: {name}")
+            what = f"invalid backend name {name!r}: use letters, digits, -, . and single _"
+            raise _wrong(path, text, where, what)
+        if name in RESERVED_NAMES:
+            raise _wrong(path, text, where, f"backend name {name!r} is reserved; choose another")
         if not isinstance(table, dict):
             what = f"{full} must be a table: [{full}]"
             if name in BACKEND_KEYS:
@@ -252,83 +259,76 @@ def _read_backend(path: str, text: str, name: str, table: dict[str, object]) -> 
     for key, value in table.items():
         setter = BACKEND_KEYS.get(key)
         if setter is None:
-            raise _wrong(path, text, (*where, key), f"no such key: {full}.{key}", BACKEND_KEYS)
+            raise _unknown_key(path, text, (*where, key), BACKEND_KEYS)
         problem = setter(backend, value, path)
         if problem:
             raise _wrong(path, text, (*where, key), f"{full}.{key} {problem}")
     if not backend.command:
         raise _wrong(path, text, where, f'{full} has no command, such as command = ["server"]')
     if backend.capabilities and backend.dialect != "mcp":
-        what = f'{full}.capabilities goes with dialect = "mcp" only'
+        what = f'{full}.capabilities needs dialect = "mcp"'
         raise _wrong(path, text, (*where, "capabilities"), what)
     if not backend.framing:
         backend.framing = "lines" if backend.dialect == "mcp" else "content-length"
     return backend
 
 
-def _is_trusted(path: str, text: str, environ: Mapping[str, str]) -> bool:
+def _is_recorded(path: str, text: str, environ: Mapping[str, str]) -> bool:
+    # Imported here: it needs hashlib, and few projects have a file that names code.
     from duet_rpc.config.trust import is_trusted
 
     return is_trusted(path, text, environ)
 
 
 def read(path: str, origin: str = "") -> tuple[str, dict[str, object]]:
-    """Read a file; return its text and its tables."""
+    """Read a file; return its text and its tables. `origin` says who named the file."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except OSError as error:
-        raise ConfigError(f"{path}{origin}: can't be read: {error.strerror}") from None
+        raise ConfigError(f"{path}{origin}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8") from None
+        raise ConfigError(f"{path}: is not UTF-8") from None
     try:
-        return text, _parse(text)
+        return text, tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _unreadable(path, text, error) from None
+        raise _syntax_error(path, text, error) from None
 
 
-def _parse(text: str) -> dict[str, object]:
-    import sys
-
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return tomllib.loads(text)
-
-
-def _unreadable(path: str, text: str, error: Exception) -> ConfigError:
-    """Point at the line that is no TOML."""
-    import re
-
+def _syntax_error(path: str, text: str, error: Exception) -> ConfigError:
+    """Return the error for a text that is not TOML, with its line."""
     if isinstance(error, RecursionError):
         return ConfigError(f"{path}: nested too deeply")
     if text.startswith("\ufeff"):
-        what = "it begins with a byte-order mark: save it as UTF-8 without one"
+        what = "begins with a byte-order mark; save it as UTF-8 without one"
         return ConfigError(f"{path}:1: {what}")
     what, _, place = str(error).rpartition(" (at ")
-    what = re.sub(r" \(.*\)", "", what)  # a key as Python writes it: the line is shown instead
+    what = re.sub(r" \(.*\)", "", what)  # a key as Python writes it; the line is shown instead
     numbers = re.match(r"line (\d+)", place)
-    if not what:  # the parser lets through what Python says of it
-        return ConfigError(f"{path}: it holds a number that is too long")
+    if not what:  # an error of int(), which the parser passes on
+        return ConfigError(f"{path}: contains a number that is too long")
     lines = text.rstrip("\n").split("\n")
     number = int(numbers.group(1)) if numbers else len(lines)
     line = lines[min(number, len(lines)) - 1]
-    # What is in a value may be nobody's business; its key is enough to find it.
+    # Not the value, which may be a secret.
     key = escape(line.partition("=")[0].strip(), SHOWN_MAX)
     return ConfigError(f"{path}:{number}: {what}: {key}" if key else f"{path}:{number}: {what}")
 
 
-def _wrong(
-    path: str, text: str, key: tuple[str, ...], what: str, names: Mapping[str, object] | None = None
+def _unknown_key(
+    path: str, text: str, key: tuple[str, ...], names: Mapping[str, object]
 ) -> ConfigError:
-    """Point at the line that holds a key."""
-    import difflib
+    """Return the error for a key that does not exist, with the nearest one that does."""
+    from duet_rpc.suggestions import did_you_mean
 
+    nearest = did_you_mean(key[-1], names)
+    return _wrong(path, text, key, f"unknown key '{'.'.join(key)}'{nearest and f'; {nearest}'}")
+
+
+def _wrong(path: str, text: str, key: tuple[str, ...], what: str) -> ConfigError:
+    """Return the error for a key, with its line."""
     from duet_rpc.config.toml_lines import line_of
 
-    number = line_of(text, key, _parse)
+    number = line_of(text, key, tomllib.loads)
     place = path if number is None else f"{path}:{number}"
-    nearest = difflib.get_close_matches(key[-1], list(names or ()), 1)
-    hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    return ConfigError(f"{place}: {escape(what, MESSAGE_MAX)}{hint}")
+    return ConfigError(f"{place}: {escape(what, MESSAGE_MAX)}")

@@ -1,8 +1,8 @@
-"""On which line of a TOML text a key stands, so that an error can point at it.
+"""Find the line of a key in a TOML text, so that an error can name it.
 
-A TOML parser gives values and forgets where they stood. The text is known to be valid
-when this is asked, so it is enough to cut it into statements (a line, or several where a
-string or an array goes on) and to let the parser read the key of each.
+A TOML parser returns values without their lines. The text is known to be valid here, so it
+is enough to split it into statements (one line, or several where a string or an array
+continues) and to let the parser read the key of each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str, ...]
 
 
 def line_of(text: str, key: Key, parse: Callable[[str], dict[str, object]]) -> int | None:
-    """Return the line of a key, or of the innermost table that holds it."""
+    """Return the line of a key, or else of the innermost table that contains it."""
     table: Key = ()
     best, depth = None, 0
     for line, head in statements(text):
@@ -31,17 +31,17 @@ def line_of(text: str, key: Key, parse: Callable[[str], dict[str, object]]) -> i
         else:
             found = table + found
         common = key[: len(found)]
-        # A key is made by the first statement that goes into it.
+        # The first statement that mentions a key creates it.
         if found[: len(key)] == common and len(common) > depth:
             best, depth = line, len(common)
     return best
 
 
 def statements(text: str) -> Iterator[tuple[int, str]]:
-    """Cut a text into statements: the line of each, and its header or its key."""
+    """Yield the line of each statement of a text, and its table header or its key."""
     text += "\n"
     line, start, depth = 1, 0, 0
-    end = -1  # of the header or the key
+    end = -1  # of the header or the key; -1 until it is found
     for token in TOKEN.finditer(text):
         sign = token.group()[0]
         if sign in "[{":
@@ -59,7 +59,7 @@ def statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read_key(tables: dict[str, object]) -> Key:
-    """Return the one key that a statement makes, from the outermost table inward."""
+    """Return the one key that a parsed statement creates, from the outermost table inward."""
     key: list[str] = []
     value: object = tables
     while isinstance(value, (dict, list)) and value:

@@ -53,7 +53,6 @@ LIST_CHANGED = "notifications/tools/list_changed"
 class Gateway:
     """Routes messages between one client and its backends."""
 
-    command = "gateway"
     framing = CONTENT_LENGTH  # of the client,
     dialect = PLAIN  # and how it speaks of progress and cancel
     replies_to_cancelled = True

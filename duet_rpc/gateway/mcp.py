@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 class McpGateway(Gateway):
     """The gateway, for an MCP client."""
 
-    command = "mcp --gateway"
     framing = LINES
     dialect = MCP
     replies_to_cancelled = False

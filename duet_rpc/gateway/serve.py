@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 SPARE_DESCRIPTORS = 64
 
-TERMINAL_HINT = (
-    "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. For people there are "
-    "`duet-rpc call NAME/method` and `duet-rpc gateway --check`.\n"
-)
-
 
 def serve(
     descriptors: tuple[int, int],
@@ -37,8 +32,6 @@ def serve(
     code = 1
     gateway = None
     try:
-        if os.isatty(descriptors[0]):
-            os.write(2, TERMINAL_HINT.format(kind.command, kind.framing.description).encode())
         log.info(
             f"duet-rpc {__version__} gateway started: pid {os.getpid()}, "
             f"level {log.level_name}, log to {log.sink}"

@@ -27,7 +27,7 @@ INTAKE_MAX = 4 * BODY_MAX
 FAREWELL = 0.05
 """Seconds between the reply to `shutdown` and the exit, for a client that stays connected."""
 
-LOG_GRACE = 0.5
+LOG_GRACE = 0.3
 """Seconds that the last log lines may take on the way out."""
 
 LOG_FILE_MAX = 10 * 1000 * 1000

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 class McpHandler:
     """Offers the user's methods as tools; the daemon's own methods are none."""
 
-    command = "mcp"
     cancel = CancelForm("notifications/cancelled", "requestId")
     answers_cancelled = False
 

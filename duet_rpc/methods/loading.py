@@ -16,7 +16,7 @@ from functools import partial
 from types import ModuleType
 from typing import Callable, TypedDict
 
-from duet_rpc.failures import say_what
+from duet_rpc.failures import PACKAGE, field_of, install, missing_module, place_of, say_what
 from duet_rpc.methods.context import Cancelled
 from duet_rpc.methods.declare import Declaration, declared
 from duet_rpc.methods.registry import Registry
@@ -78,8 +78,7 @@ class Loader:
         for package in packages():
             self._load_package(package)
 
-    def _problem(self, place: str, message: str) -> None:
-        problem = f"{place}: {message}"
+    def _problem(self, problem: str) -> None:
         self._problems.append(problem)
         self._report(problem)
 
@@ -101,7 +100,7 @@ class Loader:
         try:
             points = [*PathDistribution(Path(folder)).entry_points]
         except Exception as error:  # noqa: BLE001 - anybody may have written it
-            self._problem(os.path.basename(folder), say_what(error))
+            self._problem(f"{os.path.basename(folder)}: {say_what(error)}")
             return
         for point in points:
             if point.group == ENTRY_POINTS:
@@ -116,7 +115,7 @@ class Loader:
         except BaseException as error:  # noqa: BLE001 - SystemExit too
             # Cancelling a reload costs the file that takes too long, not those behind it.
             self._cancelled |= isinstance(error, Cancelled)
-            self._problem(*_what_is_wrong(place, error))
+            self._problem(_explain(place, error))
             declared.clear()  # made by half a module: they would fail in odd ways
         for declaration in declared:
             self._add(declaration)
@@ -126,13 +125,13 @@ class Loader:
         source = source_of(declaration.function)
         place = _place(declaration.function, source)
         if not isinstance(name, str) or not name or not name.isprintable():
-            self._problem(place, f"{name!r}: a name is a text of characters that can be seen")
+            self._problem(f"{place}: {name!r}: a name is a text of characters that can be seen")
             return
         if name in self._builtin:
-            self._problem(place, f"{name} is the name of a built-in method")
+            self._problem(f"{place}: {name} is the name of a built-in method")
             return
         if name.startswith("rpc."):
-            self._problem(place, f"{name}: names that begin with rpc. are reserved")
+            self._problem(f"{place}: {name}: names that begin with rpc. are reserved")
             return
         there = self._registry.get(name)
         if there is not None:
@@ -140,16 +139,16 @@ class Loader:
                 return  # loaded before, by a file that imports this one
             other = _place(there.function, there.source)
             other = f"another {other}" if other == place else other
-            self._problem(place, f"{name} is already the name of the method at {other}")
+            self._problem(f"{place}: {name} is already the name of the method at {other}")
             return
         try:
             method = method_from(declaration.function, name)
             method.title, method.hints = declaration.title, declaration.hints
         except Unsupported as error:
-            self._problem(place, f"{name}: {error}")
+            self._problem(f"{place}: {name}: {error}")
             return
         except Exception as error:  # noqa: BLE001 - a hint may be any object
-            self._problem(place, f"{name}: {say_what(error)}")
+            self._problem(f"{place}: {name}: {say_what(error)}")
             return
         self._registry.add(method)
         self._ours.append(name)
@@ -231,19 +230,21 @@ def _place(function: Callable[..., object], source: tuple[str, int] | None) -> s
     return f"{os.path.basename(file)}:{line}"
 
 
-def _what_is_wrong(place: str, error: BaseException) -> tuple[str, str]:
-    """Say which line of the user's file is wrong, and why."""
-    if isinstance(error, SyntaxError) and error.filename:
-        where = f"{os.path.basename(error.filename)}:{error.lineno}"
-        return where, f"{type(error).__name__}: {error.msg}"
-    where = os.path.basename(place)
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == place:
-            where = f"{os.path.basename(place)}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    if isinstance(error, OSError) and error.filename == place:
-        return where, f"can't be read: {error.strerror}"
-    if isinstance(error, ModuleNotFoundError) and error.name == place:
-        return where, f"there is no module of this name; is the file {place}.py meant?"
-    return where, say_what(error)
+def _explain(source: str, error: BaseException) -> str:
+    """Say which line of the user's files is wrong, and why."""
+    place = place_of(error, PACKAGE)
+    where = f"{os.path.basename(place[0])}:{place[1]}" if place else os.path.basename(source)
+    file = field_of(error, SyntaxError, "filename", str)
+    if file is not None:
+        where = f"{os.path.basename(file)}:{field_of(error, SyntaxError, 'lineno', int)}"
+    reason = field_of(error, OSError, "strerror", str)
+    if place is None and reason is not None:
+        return f"{where}: can't be read: {reason}"
+    module = missing_module(error)
+    if module is None:
+        return f"{where}: {say_what(error)}"
+    if module == source:
+        return f"{where}: there is no module of this name; is the file {module}.py meant?"
+    if module.partition(".")[0] in sys.modules:
+        return f"{where} imports {module!r}, which was not found"
+    return f"{where} imports {module!r}, which is not installed. Install it: {install(module)}"

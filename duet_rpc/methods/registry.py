@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from duet_rpc.failures import SafeText
 from duet_rpc.jsonrpc.errors import RpcError, invalid_params
 from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
@@ -46,7 +47,7 @@ class Mismatch(Exception):
         return invalid_params(self.path, self.expected, self.received, self.accepted)
 
 
-class BadResult(Exception):
+class BadResult(SafeText):
     """What a method returned has no form in JSON; its text says why and which method."""
 
 

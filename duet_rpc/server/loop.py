@@ -59,16 +59,10 @@ Call = Union[Request, Notification]
 IDLE = 0.05
 """Seconds without input after which deferred work is done."""
 
-TERMINAL_HINT = (
-    "duet-rpc {}: waiting for JSON-RPC requests, {}; Ctrl-D ends it. "
-    "For people there are `duet-rpc call` and `duet-rpc console`.\n"
-)
-
 
 class Handler(Protocol):
     """Turns a request into a result; one for `rpc`, one for `mcp`."""
 
-    command: str
     registry: Registry
     cancel: CancelForm
     answers_cancelled: bool  # a cancelled request gets a reply all the same
@@ -95,9 +89,6 @@ def serve(
         lifecycle.before_exit = stdio.release
         reader = MessageReader(framing)
         server = Server(stdio, lifecycle, log, reader, read_timeout, make_handler, batch)
-        if stdio.is_terminal:
-            form = "in any framing" if framing is None else framing.description
-            os.write(2, TERMINAL_HINT.format(server.handler.command, form).encode())
         log.info(
             f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
             f"log to {log.sink}"
@@ -309,8 +300,7 @@ class Server:
         self._log_uncaught()
         with self._supervisor:
             Loader(self.handler.registry, sources, folder, self._report_load_problem).load()
-        if "loguru" in sys.modules:  # what they log with it goes where our lines go
-            self.log.start_loguru()
+        self.log.start_loguru_if_imported()
 
     def _report_load_problem(self, problem: str) -> None:
         self.log.error(f"a method could not be loaded: {problem}")
@@ -319,12 +309,9 @@ class Server:
         """Log what is raised where no method can catch it, instead of a traceback."""
 
         def report(args: Any) -> None:
-            error, trace = args.exc_value, args.exc_traceback
-            if error is None or isinstance(error, SystemExit):
-                return
-            while trace is not None and trace.tb_frame.f_code.co_filename == threading.__file__:
-                trace = trace.tb_next  # how a thread begins says nothing
-            self.log.error(f"{describe(error.with_traceback(trace))}, ignored")
+            error = args.exc_value
+            if error is not None and not issubclass(type(error), SystemExit):
+                self.log.error(f"{describe(error)}, ignored")
 
         threading.excepthook = sys.unraisablehook = report
 

@@ -24,7 +24,6 @@ TOKEN = ("_meta", "progressToken")
 class RpcHandler:
     """Calls every method by its own name, the built-in ones among them."""
 
-    command = "rpc"
     cancel = CancelForm("$/cancelRequest", "id")
     answers_cancelled = True
 

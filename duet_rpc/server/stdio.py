@@ -117,11 +117,6 @@ class Stdio:
         if self._switched:
             os.set_blocking(self.writing, False)
 
-    @property
-    def is_terminal(self) -> bool:
-        """True where a person types the requests."""
-        return os.isatty(self.reading)
-
     def wait_for_input(self, seconds: float | None) -> tuple[bool, str | None]:
         """Wait; return whether there is input, and the name of a signal that came."""
         ready = self._input.poll(None if seconds is None else max(0.0, seconds) * 1000)

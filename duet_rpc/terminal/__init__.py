@@ -1,1 +1,1 @@
-"""For people in a terminal: `call`, `console` and `doctor`. The daemon never loads this."""
+"""The commands for people at a terminal. A daemon never imports these."""

@@ -1,39 +1,45 @@
-"""`duet-rpc call`: one call in a fresh daemon, its result on stdout."""
+"""`duet-rpc call`: one call in a new daemon, its result on stdout."""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
+from duet_rpc import program
+from duet_rpc.command_line import UsageError, daemon_flags
+from duet_rpc.config.files import load_config
 from duet_rpc.jsonrpc.errors import RpcError
-from duet_rpc.terminal import client as clients
-from duet_rpc.terminal.arguments import check_text, read_arguments, stdin_bytes
 from duet_rpc.terminal.client import Client, DaemonError
-from duet_rpc.terminal.pretty import paint, say, wants_color, write_json
-from duet_rpc.terminal.request import Abandoned, Cancelled, leave_on_signals, run
+from duet_rpc.terminal.output import print_error, print_stderr, wants_color
+from duet_rpc.terminal.params import ArgumentError, check_text, parse_params, read_stdin
+from duet_rpc.terminal.pretty import write_json
+from duet_rpc.terminal.request import Abandoned, Cancelled, exit_on_signals, run
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from duet_rpc.command_line import Arguments
     from duet_rpc.terminal.client import Params
 
 
-def call(
-    words: Sequence[str],
-    flags: Sequence[str],
-    no_color: bool,
-    command: str = "rpc",
-    backends: Collection[str] = (),
-) -> int:
-    """Make the call that the words ask for; return the exit code."""
-    check_text(words[0])
-    params = read_arguments(words[1:], stdin_bytes)
-    leave_on_signals()
+def call(arguments: Arguments) -> int:
+    """Make the call that the command line asks for; return the exit code."""
+    options = arguments.options
+    config = load_config()
+    method, *words = arguments.operands
     try:
-        with Client(clients.daemon_command(flags, command)) as client:
-            return _call(client, words, params, no_color, backends)
+        check_text(method)
+        params = parse_params(words, read_stdin)
+    except ArgumentError as error:
+        raise UsageError(str(error), "call") from None
+    level = options.log_level or config.log_level or "warn"
+    server = "gateway" if is_for_gateway(method, config.backends) else "rpc"
+    exit_on_signals()
+    try:
+        with Client(program.daemon_command(daemon_flags(options, level), server)) as client:
+            return _call(client, method, words, params, options.no_color, config.backends)
     except DaemonError as error:
-        say(f"{paint('duet-rpc:', 'bad', wants_color(sys.stderr, no_color))} {error}")
+        print_error(str(error), wants_color(sys.stderr, options.no_color))
         return 1
     except Abandoned:
         return 130
@@ -41,28 +47,36 @@ def call(
 
 def _call(
     client: Client,
+    method: str,
     words: Sequence[str],
     params: Params,
     no_color: bool,
     backends: Collection[str],
 ) -> int:
-    method, *arguments = words
+    """Print the result of a method, or its error; return the exit code."""
     try:
         result = run(client, method, params)
     except Cancelled:
-        say("duet-rpc: cancelled")
+        print_error("cancelled")
         return 130
     except RpcError as error:
         from duet_rpc.terminal.explain import explain
 
         color = wants_color(sys.stderr, no_color)
-        lines = explain(error, method, arguments, client, color, backends)
-        client.close()  # what the daemon logs comes before what we say
-        say("\n".join(lines))
+        lines = explain(error, method, words, client, color, backends)
+        client.close()  # the daemon's log comes before the error
+        print_stderr("\n".join(lines))
         return 1
     write_json(result, wants_color(sys.stdout, no_color))
     is_tool = method.endswith("tools/call") or method.split("__")[0] in backends
     if is_tool and isinstance(result, dict) and result.get("isError") is True:
-        say("duet-rpc: the tool says that it failed")
+        print_error("the tool reports an error")
         return 1
     return 0
+
+
+def is_for_gateway(method: str, backends: Collection[str]) -> bool:
+    """Return whether a method belongs to the gateway or to a backend, by its name."""
+    if method.startswith(("gateway/", "tools/")):
+        return True
+    return method.split("/")[0].split("__")[0] in backends and method not in backends

@@ -1,73 +1,82 @@
-"""`duet-rpc gateway --check`: each backend started and spoken to once, in a table.
+"""`duet-rpc gateway --check`: start each backend, send it one request, print a table.
 
-A gateway of our own does it. What is asked depends on the dialect: the handshake of a
-language server or an MCP server says who it is; a plain server need only answer, and
-that it does not know the method is an answer too.
+The backends run behind a gateway of this command's own. The request depends on the dialect:
+the handshake with a language server or an MCP server returns its name and version; a plain
+server need only answer, if with an error.
 """
 
 from __future__ import annotations
 
 import sys
 from time import monotonic
+from typing import TYPE_CHECKING
 
+from duet_rpc import program
+from duet_rpc.command_line import daemon_flags
+from duet_rpc.config.files import load_config
 from duet_rpc.jsonrpc.errors import REQUEST_FAILED
 from duet_rpc.log import escape
-from duet_rpc.terminal import client as clients
 from duet_rpc.terminal.client import Client, DaemonError, Reply
-from duet_rpc.terminal.pretty import paint, say, wants_color
-from duet_rpc.terminal.request import leave_on_signals
+from duet_rpc.terminal.output import paint, print_error, wants_color
+from duet_rpc.terminal.request import exit_on_signals
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from duet_rpc.config.files import Config
+    from duet_rpc.command_line import Arguments
     from duet_rpc.config.settings import BackendSettings
 
-PATIENCE = 30.0
-"""Seconds for all backends together: the first start of some means a download."""
+TIMEOUT = 30.0
+"""Seconds for all backends together: some download themselves at their first start."""
 
-QUESTIONS: dict[str, tuple[str, dict[str, object] | None]] = {
+REQUESTS: dict[str, tuple[str, dict[str, object] | None]] = {
     "plain": ("rpc.discover", None),
     "lsp": ("initialize", {"processId": None, "rootUri": None, "capabilities": {}}),
     "mcp": ("initialize", None),
 }
 
 TEXT_MAX = 200
-TAIL = 5
-"""Lines of a backend's stderr that are shown."""
+STDERR_LINES = 5
+"""Last lines of a backend's stderr that are shown."""
 
 
 class Row:
-    """What was found of one backend."""
+    """The result of checking one backend."""
 
     def __init__(self, settings: BackendSettings) -> None:
         self.settings = settings
         self.good = False
         self.seconds = 0.0
         self.detail = (
-            f"no answer within {PATIENCE:g} s; is it a server, "
+            f"no answer within {TIMEOUT:g} s; is it a server "
             f"of dialect {settings.dialect} and framing {settings.framing}?"
         )
-        self.tail: list[str] = []
+        self.stderr: list[str] = []
 
 
-def check(config: Config, flags: Sequence[str], no_color: bool) -> int:
-    """Start every backend and say how it is; return 1 where one is not well."""
-    color = wants_color(sys.stdout, no_color)
+def check(arguments: Arguments) -> int:
+    """Check every backend and print a table; return 1 where one does not work."""
+    options = arguments.options
+    config = load_config()
     for warning in config.warnings:
-        say(f"duet-rpc: {warning}")
+        print_error(warning)
     if not config.backends:
-        print("there are no backends: name one in [backends.NAME] of a configuration file")
+        print("no backends are configured; add [backends.NAME] to a configuration file")
         return 1 if config.warnings else 0
     rows = {name: Row(settings) for name, settings in config.backends.items()}
-    leave_on_signals()
+    # From `error` on: what the gateway would log about a backend is in the table.
+    flags = daemon_flags(options, options.log_level or config.log_level or "error")
+    exit_on_signals()
     try:
-        with Client(clients.daemon_command(flags, "gateway")) as client:
-            ask(client, rows)
+        with Client(program.daemon_command(flags, "gateway")) as client:
+            check_backends(client, rows)
     except DaemonError as error:
-        say(f"{paint('duet-rpc:', 'bad', wants_color(sys.stderr, no_color))} {error}")
+        print_error(str(error), wants_color(sys.stderr, options.no_color))
         return 1
+    print_table(rows, wants_color(sys.stdout, options.no_color))
+    return 0 if all(row.good for row in rows.values()) else 1
+
+
+def print_table(rows: dict[str, Row], color: bool) -> None:
+    """Print a line for each backend, and the end of the stderr of one that does not work."""
     width = max(map(len, rows))
     for name, row in rows.items():
         mark = paint("✓", "good", color) if row.good else paint("✗", "bad", color)
@@ -77,60 +86,59 @@ def check(config: Config, flags: Sequence[str], no_color: bool) -> int:
         time = f"{row.seconds * 1000:.0f} ms"
         detail = escape(row.detail, TEXT_MAX)
         print(f"{mark} {name:<{width}}  {how:<22} {time:>8}  {detail}")
-        for line in row.tail:
+        for line in row.stderr:
             print(f"  {'':<{width}}  {escape(line, TEXT_MAX)}")
-    return 0 if all(row.good for row in rows.values()) else 1
 
 
-def ask(client: Client, rows: dict[str, Row]) -> None:
-    """Ask all at once, and take the answers as they come."""
+def check_backends(client: Client, rows: dict[str, Row]) -> None:
+    """Send a request to every backend at once and fill the rows as the replies come."""
     start = monotonic()
-    waiting: dict[object, tuple[str, str]] = {}
+    pending: dict[object, tuple[str, str]] = {}
     for name, row in rows.items():
-        method, params = QUESTIONS[row.settings.dialect]
-        waiting[client.send(f"{name}/{method}", params)] = (name, row.settings.dialect)
-    while waiting:
-        left = start + PATIENCE - monotonic()
+        method, params = REQUESTS[row.settings.dialect]
+        pending[client.send(f"{name}/{method}", params)] = (name, row.settings.dialect)
+    while pending:
+        left = start + TIMEOUT - monotonic()
         message = client.receive(left) if left > 0 else None
         if message is None:
             break
-        if not isinstance(message, Reply) or message.id not in waiting:
+        if not isinstance(message, Reply) or message.id not in pending:
             continue
-        name, what = waiting.pop(message.id)
+        name, kind = pending.pop(message.id)
         row = rows[name]
         row.seconds = monotonic() - start
-        row.good = take(row, what, message)
-        if what == "mcp" and row.good:
-            waiting[client.send(f"{name}/tools/list")] = (name, "tools")
-    for name, _ in waiting.values():
-        said = client.call("gateway/log", {"backend": name})
-        lines = said["lines"] if isinstance(said, dict) else []
-        rows[name].tail = [str(line) for line in lines][-TAIL:]
+        row.good = read_reply(row, kind, message)
+        if kind == "mcp" and row.good:
+            pending[client.send(f"{name}/tools/list")] = (name, "tools")
+    for name, _ in pending.values():
+        log = client.call("gateway/log", {"backend": name})
+        lines = log["lines"] if isinstance(log, dict) else []
+        rows[name].stderr = [str(line) for line in lines][-STDERR_LINES:]
 
 
-def take(row: Row, what: str, reply: Reply) -> bool:
-    """Read one answer; True where the backend is well."""
+def read_reply(row: Row, kind: str, reply: Reply) -> bool:
+    """Put a reply into the row of its backend; return whether the backend works."""
     error, result = reply.error, reply.result
     if error is not None and error.code == REQUEST_FAILED:
         row.detail = error.message.partition(f"backend {row.settings.name}: ")[2] or error.message
         data = error.data if isinstance(error.data, dict) else {}
-        row.tail = str(data.get("stderr") or "").splitlines()[-TAIL:]
+        row.stderr = str(data.get("stderr") or "").splitlines()[-STDERR_LINES:]
         return False
-    if what == "tools":
+    if kind == "tools":
         tools = result.get("tools") if isinstance(result, dict) else None
         if isinstance(tools, list):
             more = " and more" if isinstance(result, dict) and result.get("nextCursor") else ""
             row.detail += f", {len(tools)} tools{more}"
         return True
-    if what == "plain":
+    if kind == "plain":
         row.detail = "answers"
         return True
     if error is not None:
-        row.detail = f"it refuses the handshake: {error.message}"
+        row.detail = f"refused the handshake: {error.message}"
         return False
     info = result.get("serverInfo") if isinstance(result, dict) else None
     info = info if isinstance(info, dict) else {}
-    row.detail = f"{info.get('name', 'it does not say its name')} {info.get('version', '')}".strip()
-    if isinstance(result, dict) and what == "mcp":
+    row.detail = f"{info.get('name', 'unnamed server')} {info.get('version', '')}".strip()
+    if isinstance(result, dict) and kind == "mcp":
         row.detail += f", MCP {result.get('protocolVersion')}"
     return True

@@ -1,9 +1,9 @@
-"""The small client behind `call`, `console` and `doctor`.
+"""The client behind `call`, `console` and `doctor`.
 
-It starts `duet-rpc rpc` as Emacs does and talks to it through the same two pipes, with
-the decoder and the encoder that the daemon itself uses. One thread: `receive` waits for
-the daemon, for room to write and for a signal all at once, so that neither a daemon that
-does not read nor one that does not answer holds the person at the keyboard.
+It starts `duet-rpc rpc` as Emacs does and talks to it through two pipes, with the decoder and
+the encoder that the daemon itself uses. It has one thread: `receive` waits for the daemon's
+output, for room in its input and for a signal at the same time, so that a daemon that does
+not read or does not answer cannot block Ctrl-C.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from select import POLLIN, POLLOUT, poll
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from duet_rpc.jsonrpc.content_length import ContentLengthDecoder
 from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, OVERSIZE, TITLES, Fault, RpcError
@@ -23,26 +23,25 @@ from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.limits import BODY_MAX, GRACE
 from duet_rpc.log import escape
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import IO, Union
 
     Params = Union[dict[str, object], list[object], None]
 
-PIECE = 64 * 1024
+CHUNK_SIZE = 64 * 1024
 EXCERPT_MAX = 60
 
-# A daemon that was told to leave has its own two seconds; after these it is ended.
-PATIENCE = GRACE + 0.5
+EXIT_TIMEOUT = GRACE + 0.5
+"""Seconds for a graceful exit; then the daemon is killed."""
 
 
 class DaemonError(Exception):
-    """The daemon died, or said what no daemon says; the text is for a person."""
+    """The daemon exited, or its output is not JSON-RPC; the text is for a person."""
 
 
 class Reply:
-    """The answer to one request: `error` is None where it succeeded."""
+    """The reply to a request: `error` is None where it succeeded."""
 
     __slots__ = ("error", "id", "result")
 
@@ -53,7 +52,7 @@ class Reply:
 
 
 class Notification:
-    """What the daemon says unasked."""
+    """A notification from the daemon."""
 
     __slots__ = ("method", "params")
 
@@ -62,30 +61,8 @@ class Notification:
         self.params = params
 
 
-def archive() -> str | None:
-    """Return the path of the .pyz that this program runs from, where it does."""
-    loader = getattr(sys.modules["__main__"], "__loader__", None)
-    path = getattr(loader, "archive", None)
-    return None if path is None else os.path.abspath(path)
-
-
-def daemon_command(flags: Sequence[str] = (), command: str = "rpc") -> list[str]:
-    """Return the words that start a daemon: this same program, under this same Python."""
-    main = sys.modules["__main__"]
-    program = archive()
-    if program is None and main.__spec__ is None and getattr(main, "__file__", None):
-        # The installed command. `-m` would look for modules in the working directory.
-        program = os.path.abspath(str(main.__file__))
-    words = ["-m", "duet_rpc"] if program is None else [program]
-    # Whoever shut the environment out meant the daemon too.
-    ours = sys.flags
-    isolation = {"-I": ours.isolated, "-E": ours.ignore_environment, "-s": ours.no_user_site}
-    python = [sys.executable, *(flag for flag, given in isolation.items() if given)]
-    return [*python, *words, command, *flags]
-
-
 class Client:
-    """The parent of one daemon. Use it in a `with` statement: that leaves no orphan."""
+    """A daemon started as a child process. A `with` statement makes sure that it ends."""
 
     def __init__(
         self,
@@ -94,7 +71,7 @@ class Client:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         try:
-            # A session of its own: Ctrl-C at the terminal is for us to hear, not for it.
+            # In a session of its own: Ctrl-C at the terminal goes to this process only.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -105,17 +82,18 @@ class Client:
                 start_new_session=True,
             )
         except OSError as error:
-            raise DaemonError(f"the daemon can't be started: {error.strerror}") from None
+            what = f"cannot start the daemon, {escape(command[0], 200)}"
+            raise DaemonError(f"{what}: {error.strerror}") from None
         assert self._process.stdin is not None  # noqa: S101 - for the type checker
         assert self._process.stdout is not None  # noqa: S101
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         os.set_blocking(self._stdin.fileno(), False)
         self._outgoing = bytearray()
         self._decoder = ContentLengthDecoder()
-        self._piece = b""  # the last one read, to quote from
-        self._ended = False
+        self._chunk = b""  # the last one read, to quote from
+        self._ended = False  # its stdout has ended
         self._last_id = 0
-        self.clean = True  # nothing but frames has come
+        self.clean = True  # its stdout had nothing but frames
 
     def __enter__(self) -> Client:
         return self
@@ -126,18 +104,18 @@ class Client:
         else:
             self.close()
 
-    # Talking.
+    # Messages.
 
     def send(self, method: str, params: Params = None) -> int:
-        """Send a request, as far as there is room; return its id."""
+        """Send a request without blocking; return its id. `receive` sends what is left."""
         self._last_id += 1
         message = {"jsonrpc": "2.0", "id": self._last_id, "method": method}
-        self._post(message if params is None else {**message, "params": params})
+        self._send(message if params is None else {**message, "params": params})
         return self._last_id
 
     def cancel(self, id: int) -> None:
-        """Ask the daemon to give up a request. Its reply still comes."""
-        self._post({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}})
+        """Cancel a request. Its reply still comes."""
+        self._send({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}})
 
     def receive(
         self, seconds: float | None = None, wakeup: int | None = None
@@ -148,17 +126,17 @@ class Client:
             event = self._decoder.next()
             if isinstance(event, Fault):
                 self.clean = False
-                raise self._nonsense(event)
+                raise self._error_for(event)
             if event is not None:
                 return self._read(event)
             if self._ended:
-                raise DaemonError(f"{self._death()} before it answered")
+                raise DaemonError(f"{self._wait_for_exit()} before it answered")
             left = None if deadline is None else deadline - monotonic()
             if (left is not None and left <= 0) or not self._wait(left, wakeup):
                 return None
 
     def call(self, method: str, params: Params = None, seconds: float = 10.0) -> object:
-        """Make one call and return its result; for what is known to be quick."""
+        """Call a method and return its result; raise DaemonError after a timeout."""
         id = self.send(method, params)
         deadline = monotonic() + seconds
         while True:
@@ -171,20 +149,20 @@ class Client:
                 return message.result
 
     @property
-    def ended(self) -> str | None:
-        """Say how the daemon ended, or None while it lives."""
+    def exit_reason(self) -> str | None:
+        """How the daemon exited, as a sentence; None while it runs."""
         if not self._ended:
             self._wait(0.0, None)
-        return self._death() if self._ended else None
+        return self._wait_for_exit() if self._ended else None
 
-    # Ending.
+    # Exit.
 
     def close(self) -> int:
-        """Let the daemon leave by itself, or end it; return its exit code."""
+        """Close the daemon's stdin and wait for its exit, or kill it; return its exit code."""
         try:
             self._outgoing.clear()
             self._stdin.close()
-            deadline = monotonic() + PATIENCE
+            deadline = monotonic() + EXIT_TIMEOUT
             while not self._ended and self._wait(max(0.0, deadline - monotonic()), None):
                 event = self._decoder.next()
                 while event is not None:
@@ -198,7 +176,7 @@ class Client:
             self.kill()
 
     def kill(self) -> int:
-        """End the daemon now, and what it started with it."""
+        """Kill the daemon and what it has started; return its exit code."""
         if self._process.poll() is None:
             try:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -209,33 +187,34 @@ class Client:
         self._ended = True
         return self._process.wait()
 
-    def _death(self) -> str:
+    def _wait_for_exit(self) -> str:
+        """Wait for the exit of a daemon whose stdout has ended; return how it exited."""
         try:
-            code = self._process.wait(PATIENCE)
+            code = self._process.wait(EXIT_TIMEOUT)
         except subprocess.TimeoutExpired:
             self.kill()
             return "the daemon closed its stdout"
         if code >= 0:
-            return f"the daemon ended with exit code {code}"
-        return f"the daemon was ended by {signal.Signals(-code).name}"
+            return f"the daemon exited with code {code}"
+        return f"the daemon was killed by {signal.Signals(-code).name}"
 
     # The two pipes.
 
-    def _post(self, message: dict[str, object]) -> None:
+    def _send(self, message: dict[str, object]) -> None:
         self._outgoing += encode_content_length(dumps(message).encode())
         self._write()
 
     def _write(self) -> None:
         try:
             while self._outgoing:
-                del self._outgoing[: os.write(self._stdin.fileno(), self._outgoing[:PIECE])]
+                del self._outgoing[: os.write(self._stdin.fileno(), self._outgoing[:CHUNK_SIZE])]
         except BlockingIOError:
             pass
-        except (BrokenPipeError, ValueError):  # it reads no more: its stdout will say so
+        except (BrokenPipeError, ValueError):  # it no longer reads; `receive` finds out why
             self._outgoing.clear()
 
     def _wait(self, seconds: float | None, wakeup: int | None) -> bool:
-        """Sleep until something moves; False where it was the clock or `wakeup`."""
+        """Wait for the pipes and serve them; return False on a timeout or for `wakeup`."""
         waiting = poll()
         waiting.register(self._stdout, POLLIN)
         if wakeup is not None:
@@ -246,30 +225,30 @@ class Client:
         if self._outgoing and self._stdin.fileno() in ready:
             self._write()
         if self._stdout.fileno() in ready:
-            self._piece = os.read(self._stdout.fileno(), PIECE)
-            self._ended = not self._piece
-            self._decoder.feed(self._piece)
+            self._chunk = os.read(self._stdout.fileno(), CHUNK_SIZE)
+            self._ended = not self._chunk
+            self._decoder.feed(self._chunk)
         return bool(ready) and wakeup not in ready
 
-    # What came.
+    # What was received.
 
-    def _nonsense(self, fault: Fault) -> DaemonError:
+    def _error_for(self, fault: Fault) -> DaemonError:
         if fault.error.data == {"reason": OVERSIZE}:
             return DaemonError(f"the reply is larger than {BODY_MAX} bytes")
-        excerpt = escape(self._piece.decode("utf-8", "replace").strip(), EXCERPT_MAX)
-        return DaemonError(f"the daemon wrote to stdout what is no frame: {excerpt}")
+        excerpt = escape(self._chunk.decode("utf-8", "replace").strip(), EXCERPT_MAX)
+        return DaemonError(f"the daemon's stdout has text that is not a frame: {excerpt}")
 
     def _read(self, body: bytes | bytearray) -> Reply | Notification:
         try:
             message = json.loads(body)
         except (ValueError, RecursionError):
-            raise DaemonError("the daemon's reply can't be read as JSON") from None
+            raise DaemonError("the daemon's reply is not valid JSON") from None
         if isinstance(message, dict):
             method, error = message.get("method"), message.get("error")
             if isinstance(method, str):
-                if "id" in message:  # a server behind a gateway asks: nobody is left waiting
+                if "id" in message:  # a request from a server behind a gateway
                     error = {"code": METHOD_NOT_FOUND, "message": TITLES[METHOD_NOT_FOUND]}
-                    self._post({"jsonrpc": "2.0", "id": message["id"], "error": error})
+                    self._send({"jsonrpc": "2.0", "id": message["id"], "error": error})
                 return Notification(method, message.get("params"))
             if "result" in message:
                 return Reply(message.get("id"), message["result"], None)
@@ -277,4 +256,4 @@ class Client:
                 text = str(error.get("message", ""))
                 failure = RpcError(error["code"], text, error.get("data"))
                 return Reply(message.get("id"), None, failure)
-        raise DaemonError("the daemon's reply is no JSON-RPC")
+        raise DaemonError("the daemon's reply is not valid JSON-RPC")

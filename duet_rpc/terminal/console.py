@@ -1,42 +1,49 @@
-"""`duet-rpc console`: a prompt in front of one daemon, for trying things out.
+"""`duet-rpc console`: a prompt for calling the methods of one daemon.
 
-A line is what `duet-rpc call` takes as words. A daemon that dies costs the line it died
-of: the next one is answered by a new daemon.
+A line has the form of the arguments of `duet-rpc call`. Where the daemon exits, the line that
+was running fails and the next line starts a new daemon.
 """
 
 from __future__ import annotations
 
 import sys
 from time import monotonic
+from typing import TYPE_CHECKING
 
+from duet_rpc import program
+from duet_rpc.command_line import daemon_flags, shorten
+from duet_rpc.config.files import load_config
 from duet_rpc.jsonrpc.errors import RpcError
 from duet_rpc.log import escape
-from duet_rpc.terminal import client as clients
-from duet_rpc.terminal.arguments import ArgumentError, check_text, read_arguments, split_line
 from duet_rpc.terminal.client import Client, DaemonError
-from duet_rpc.terminal.explain import TEXT_MAX, ask, explain, show, signature, suggest
-from duet_rpc.terminal.pretty import is_terminal, paint, say, wants_color, write_json
-from duet_rpc.terminal.prompt import last_piece, make_reader
-from duet_rpc.terminal.request import Abandoned, Cancelled, leave_on_signals, run
+from duet_rpc.terminal.explain import TEXT_MAX, explain, fetch_list, show, signature, suggest
+from duet_rpc.terminal.output import is_terminal, paint, print_error, print_stderr, wants_color
+from duet_rpc.terminal.params import ArgumentError, check_text, parse_params, split_line
+from duet_rpc.terminal.pretty import write_json
+from duet_rpc.terminal.prompt import last_word, make_reader
+from duet_rpc.terminal.request import Abandoned, Cancelled, exit_on_signals, run
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from duet_rpc.command_line import Arguments
+
     Description = dict[str, object]
 
-WORDS = {
-    "help": "list the methods; help METHOD says more of one",
-    "quit": "leave; so does Ctrl-D",
+OWN_COMMANDS = {
+    "help": "list the methods; help METHOD describes one",
+    "quit": "exit; so does Ctrl-D",
 }
 
-WELCOME = "METHOD [name=value]... calls a method, help lists them, Tab completes, Ctrl-D leaves."
+WELCOME = "METHOD [name=value]... calls a method, help lists them, Tab completes, Ctrl-D exits."
 
 
-def console(flags: Sequence[str], no_color: bool) -> int:
-    """Answer lines until there are no more; return the exit code."""
-    leave_on_signals()
-    session = Console(clients.daemon_command(flags), no_color)
+def console(arguments: Arguments) -> int:
+    """Run lines until the end of input; return the exit code."""
+    options = arguments.options
+    level = options.log_level or load_config().log_level or "warn"
+    exit_on_signals()
+    session = Console(program.daemon_command(daemon_flags(options, level)), options.no_color)
     try:
         return session.run()
     finally:
@@ -44,7 +51,7 @@ def console(flags: Sequence[str], no_color: bool) -> int:
 
 
 class Console:
-    """One person or script, one daemon at a time."""
+    """A session: reads lines and runs them in one daemon at a time."""
 
     def __init__(self, command: Sequence[str], no_color: bool) -> None:
         self._command = command
@@ -55,37 +62,37 @@ class Console:
         self._methods: dict[str, Description] = {}
 
     def run(self) -> int:
-        """Read and answer; a script's exit code says whether all went well."""
+        """Read and run lines; return 1 where a line of a script failed."""
         read = make_reader(lambda text: complete(text, self._methods))
         if self._interactive:
-            say(WELCOME)
-        good = self._answer("")
+            print_stderr(WELCOME)
+        good = self._run_line("")
         while True:
             try:
                 line = read().strip()
                 if line in ("quit", "exit"):
                     break
                 if line and not line.startswith("#"):
-                    good &= self._answer(line)
+                    good &= self._run_line(line)
             except EOFError:
                 if self._interactive:
-                    say("")
+                    print_stderr("")
                 break
             except KeyboardInterrupt:
                 if not self._interactive:
                     raise
-                say("")
+                print_stderr("")
         return 0 if good or self._interactive else 1
 
     def close(self) -> None:
-        """Leave no daemon behind."""
+        """Stop the daemon."""
         if self._client is not None:
             self._client.close()
 
     # One line.
 
-    def _answer(self, line: str) -> bool:
-        """Do what a line says; an empty one gets a daemon ready. False where it failed."""
+    def _run_line(self, line: str) -> bool:
+        """Run a line; an empty one only starts the daemon. Return whether it succeeded."""
         try:
             words = split_line(line)
             check_text(line)
@@ -96,25 +103,25 @@ class Console:
                 return self._help(client, words[1:])
             return self._call(client, words[0], words[1:])
         except ArgumentError as error:
-            trouble = str(error)
+            message = str(error)
         except Cancelled:
-            trouble = "cancelled"
+            message = "cancelled"
         except DaemonError as error:
-            self._lose()
-            trouble = f"{error}; the next line starts a new one"
+            self._kill_daemon()
+            message = f"{error}; the next line starts a new one"
         except Abandoned:
-            self._lose()
-            trouble = "the daemon was ended; the next line starts a new one"
-        say(f"{paint('duet-rpc:', 'bad', self._error_color)} {trouble}")
+            self._kill_daemon()
+            message = "the daemon was killed; the next line starts a new one"
+        print_error(message, self._error_color)
         return False
 
     def _call(self, client: Client, method: str, words: Sequence[str]) -> bool:
-        params = read_arguments(words)
+        params = parse_params(words)
         start = monotonic()
         try:
             result = run(client, method, params)
         except RpcError as error:
-            say("\n".join(explain(error, method, words, client, self._error_color)))
+            print_stderr("\n".join(explain(error, method, words, client, self._error_color)))
             return False
         elapsed = (monotonic() - start) * 1000
         write_json(result, self._color)
@@ -124,28 +131,27 @@ class Console:
         if method == "shutdown":
             code = client.close()
             self._client = None
-            say(f"the daemon ended with exit code {code}; the next line starts a new one")
+            print_stderr(f"the daemon exited with code {code}; the next line starts a new one")
         elif method == "reloadMethods":
-            self._learn(client)
+            self._fetch_methods(client)
         return True
 
     def _help(self, client: Client, words: Sequence[str]) -> bool:
         if not words:
             table = {name: first_line(each) for name, each in self._methods.items()}
-            width = max(map(len, [*table, *WORDS]))
-            for name, text in {**table, **WORDS}.items():
+            width = max(map(len, [*table, *OWN_COMMANDS]))
+            for name, text in {**table, **OWN_COMMANDS}.items():
                 print(f"{paint(name.ljust(width), 'key', self._color)}  {text}".rstrip())
             return True
         name = words[0]
         if len(words) > 1:
-            raise ArgumentError(f"help takes one METHOD: {words[1]} is too much")
+            raise ArgumentError(f"help takes one METHOD; remove {shorten(words[1])}")
         if name not in self._methods:
-            say(
-                "\n".join([f"duet-rpc: no such method: {escape(name, 80)}", *suggest(name, client)])
-            )
+            head = f"unknown method {shorten(name)}"
+            print_error("\n".join([head, *suggest(name, client)]), self._error_color)
             return False
         lines = describe(self._methods[name])
-        for entry in ask(client, "describeMethods"):
+        for entry in fetch_list(client, "describeMethods"):
             if entry["name"] == name:
                 lines.insert(0, paint(escape(signature(entry), TEXT_MAX), "key", self._color))
         print("\n".join(lines))
@@ -155,22 +161,22 @@ class Console:
 
     def _connect(self) -> Client:
         if self._client is not None:
-            how = self._client.ended
-            if how is None:
+            exit_reason = self._client.exit_reason
+            if exit_reason is None:
                 return self._client
-            say(f"{how}; this is a new one")
-            self._lose()
+            print_stderr(f"{exit_reason}; starting a new one")
+            self._kill_daemon()
         self._client = Client(self._command)
-        self._learn(self._client)
+        self._fetch_methods(self._client)
         return self._client
 
-    def _lose(self) -> None:
+    def _kill_daemon(self) -> None:
         if self._client is not None:
             self._client.kill()
             self._client = None
 
-    def _learn(self, client: Client) -> None:
-        """Fetch what there is to complete and to explain, however long loading it takes."""
+    def _fetch_methods(self, client: Client) -> None:
+        """Fetch the methods for help and completion, however long it takes to load them."""
         try:
             document = run(client, "rpc.discover", None)
         except RpcError:
@@ -181,13 +187,13 @@ class Console:
 
 
 def first_line(method: Description) -> str:
-    """Return what fits beside a method's name."""
+    """Return the first line of a method's description."""
     text = str(method.get("summary") or method.get("description") or "")
     return escape(text.strip().partition("\n")[0], 200)
 
 
 def describe(method: Description) -> list[str]:
-    """Write what an OpenRPC document says of a method, for a person."""
+    """Return an OpenRPC method object as lines for a person."""
     summary, text = str(method.get("summary") or ""), str(method.get("description") or "")
     if not text.startswith(summary):
         text = f"{summary}\n\n{text}".strip()
@@ -215,26 +221,26 @@ def parameters(method: Description) -> dict[str, Description]:
 
 
 def complete(text: str, methods: dict[str, Description]) -> list[str]:
-    """Return what can stand in the place of the last piece of a line."""
-    piece = last_piece(text)
-    before = text[: len(text) - len(piece)].split()
+    """Return the completions of the last word of a line."""
+    word = last_word(text)
+    before = text[: len(text) - len(word)].split()
     if not before:
         found = [f"{name} " for name in (*methods, "help")] + ["quit"]
     elif before[0] == "help":
         found = list(methods) if len(before) == 1 else []
     else:
         params = parameters(methods.get(before[0], {}))
-        name, equals, _ = piece.partition("=")
+        name, equals, _ = word.partition("=")
         if equals:
             found = [f"{name}={value} " for value in values(params.get(name, {}))]
         else:
-            given = {word.partition("=")[0] for word in before[1:]}
+            given = {each.partition("=")[0] for each in before[1:]}
             found = [f"{each}=" for each in params if each not in given]
-    return [each for each in found if each.startswith(piece)]
+    return [each for each in found if each.startswith(word)]
 
 
 def values(param: Description) -> list[str]:
-    """Return the values that a parameter takes, where they are few."""
+    """Return the values of a parameter that is an enum or a boolean."""
     schema = param.get("schema")
     if not isinstance(schema, dict):
         return []

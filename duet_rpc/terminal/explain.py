@@ -1,29 +1,31 @@
-"""Error replies, written for the person who made the call.
+"""Error replies, explained to the person who made the call.
 
-The daemon's error says what is wrong; from its lists comes what would be right.
+The error says what is wrong; the daemon's lists of methods say what would be right.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
+import shlex
+from typing import TYPE_CHECKING
 
 from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from duet_rpc.log import escape
-from duet_rpc.terminal.arguments import read_value
+from duet_rpc.suggestions import did_you_mean
 from duet_rpc.terminal.client import DaemonError
-from duet_rpc.terminal.pretty import paint, pretty
+from duet_rpc.terminal.output import paint
+from duet_rpc.terminal.params import parse_value
+from duet_rpc.terminal.pretty import pretty
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from duet_rpc.terminal.client import Client
 
 TEXT_MAX = 2000
-HINT_SECONDS = 2.0
-GATEWAY = ("gateway/", "tools/")
-ROWS = ("param", "expected", "received", "accepted")
+HINT_TIMEOUT = 2.0
+GATEWAY_PREFIXES = ("gateway/", "tools/")
+FIRST_ROWS = ("param", "expected", "received", "accepted")
 
 
 def explain(
@@ -34,16 +36,16 @@ def explain(
     color: bool,
     backends: Collection[str] = (),
 ) -> list[str]:
-    """Write an error as lines: the message first, then what helps; `words` made the params.
+    """Return an error as lines: its message, then help; `words` are what the params came from.
 
-    A gateway is not asked for its lists: that would start every backend there is.
+    A gateway is not asked for its lists of methods, which would start every backend.
     """
     head = escape(error.message, TEXT_MAX) or "the method failed"
     lines = [f"{paint('duet-rpc:', 'bad', color)} {head} ({error.code})"]
     backend = backend_of(method)
     if backend in backends and backend != method:
         lines += explain_backend(error, backend, method[len(backend) :], client, color)
-    elif method.startswith(GATEWAY):
+    elif method.startswith(GATEWAY_PREFIXES):
         lines += show_rows(error.data) if isinstance(error.data, dict) else []
     elif error.code == METHOD_NOT_FOUND:
         lines += suggest(method, client, backends)
@@ -52,79 +54,78 @@ def explain(
     elif error.data is not None:
         lines += ["  " + line for line in pretty(error.data, color).splitlines()]
     elif error.code == INTERNAL_ERROR:
-        lines.append("  the log says why: it is on stderr, or in the file that DUET_RPC_LOG names")
+        lines.append("  the log has the reason: on stderr, or in the file that DUET_RPC_LOG names")
     return lines
 
 
 def backend_of(method: str) -> str:
-    """Return the name of the backend that a method would go to."""
+    """Return the name of the backend that a method would be routed to."""
     return method.split("/")[0].split("__")[0]
 
 
 def explain_backend(
     error: RpcError, backend: str, rest: str, client: Client, color: bool
 ) -> list[str]:
-    """Say more about what came from behind a gateway."""
+    """Return the lines that explain an error of a backend."""
     if rest.startswith("__") and error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
-        tools = ask(client, f"{backend}/tools/list", "tools")
+        tools = fetch_list(client, f"{backend}/tools/list", "tools")
         if rest[2:] not in [tool["name"] for tool in tools]:
-            return nearest(backend + rest, [f"{backend}__{tool['name']}" for tool in tools])
+            return suggest_names(backend + rest, [f"{backend}__{tool['name']}" for tool in tools])
     if error.code == METHOD_NOT_FOUND:
         what = escape(rest[1:], TEXT_MAX)
-        return [f"  backend {backend} has no method {what}" if what else "  which method of it?"]
+        hint = f"backend {backend} has no method {what}"
+        return [f"  {hint}" if what else f"  add the name of a method: {backend}/METHOD"]
     if error.data is None:
         return []
     return ["  " + line for line in pretty(error.data, color).splitlines()]
 
 
 def suggest(method: str, client: Client, backends: Collection[str] = ()) -> list[str]:
-    """Name the methods that were probably meant."""
+    """Return the lines that name the methods a person probably meant."""
     if method in backends:
         return [f"  {method} is a backend: call {method}/METHOD or {method}__TOOL"]
     backend = backend_of(method)
-    lines = nearest(method, [str(entry["name"]) for entry in ask(client, "listMethods")])
-    if backends and backend != method and "did you mean" not in "".join(lines):
-        return [f"  there is no backend {escape(backend, TEXT_MAX)}", *nearest(backend, backends)]
-    return lines
+    names = [str(entry["name"]) for entry in fetch_list(client, "listMethods")]
+    if backends and backend != method and not did_you_mean(method, names):
+        first = f"  there is no backend {escape(backend, TEXT_MAX)}"
+        return [first, *suggest_names(backend, backends)]
+    return suggest_names(method, names)
 
 
-def nearest(wanted: str, names: Collection[str]) -> list[str]:
-    """Say which of the names was meant, or all of them."""
-    lower = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(wanted.lower(), lower, 3)
-    if found:
-        return [f"  did you mean {escape(' or '.join(lower[name] for name in found), TEXT_MAX)}?"]
-    return [f"  there are: {escape(', '.join(names), TEXT_MAX)}"] if names else []
+def suggest_names(wanted: str, names: Collection[str]) -> list[str]:
+    """Return a line with the names closest to the wanted one, or else with all names."""
+    nearest = did_you_mean(wanted, names, most=3)
+    if nearest:
+        return [f"  {escape(nearest, TEXT_MAX)}"]
+    return [f"  available: {escape(', '.join(names), TEXT_MAX)}"] if names else []
 
 
 def explain_params(
     data: dict[str, object], method: str, words: Sequence[str], client: Client
 ) -> list[str]:
-    """Say which parameter is wrong, and what the method takes."""
+    """Return the lines that name the wrong parameter and the method's signature."""
     rows = dict(data)
-    for description in ask(client, "describeMethods"):
+    for description in fetch_list(client, "describeMethods"):
         if description["name"] == method:
             rows["signature"] = signature(description)
     lines = show_rows(rows)
     wants_text = str(data.get("expected")).startswith("string")
     for word in words:
         name, _, typed = word.partition("=")
-        if wants_text and name == data.get("param") and not isinstance(read_value(typed), str):
-            import shlex
-
+        if wants_text and name == data.get("param") and not isinstance(parse_value(typed), str):
             quoted = shlex.quote(f"{name}={json.dumps(typed, ensure_ascii=False)}")
-            lines.append(f"  for the text of these characters write {escape(quoted, 200)}")
+            lines.append(f"  to send it as text, write {escape(quoted, 200)}")
     return lines
 
 
 def show_rows(data: dict[str, object]) -> list[str]:
-    """Write an error's data in lines, what is wrong first."""
-    rows = {name: data[name] for name in ROWS if name in data}
+    """Return one line for each member of an error's data, the most useful ones first."""
+    rows = {name: data[name] for name in FIRST_ROWS if name in data}
     return [f"  {name + ':':<11}{show(value)}" for name, value in {**rows, **data}.items()]
 
 
 def show(value: object) -> str:
-    """Write a value of an error's data in one line."""
+    """Return a value of an error's data in one line."""
     if isinstance(value, list):
         return ", ".join(show(each) for each in value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -132,16 +133,16 @@ def show(value: object) -> str:
 
 
 def signature(description: dict[str, object]) -> str:
-    """Write an entry of describeMethods as Python would."""
+    """Return an entry of describeMethods in the form of a Python signature."""
     params = description.get("params")
     names = ", ".join(str(each) for each in params) if isinstance(params, list) else ""
     return f"{description['name']}({names}) -> {description.get('returns', 'any')}"
 
 
-def ask(client: Client, method: str, member: str = "") -> list[dict[str, object]]:
-    """Fetch a list of methods; an empty one where the daemon has no answer left."""
+def fetch_list(client: Client, method: str, member: str = "") -> list[dict[str, object]]:
+    """Call a method that lists named entries; return an empty list where that fails."""
     try:
-        entries = client.call(method, seconds=HINT_SECONDS)
+        entries = client.call(method, seconds=HINT_TIMEOUT)
         if member and isinstance(entries, dict):
             entries = entries.get(member)
     except (DaemonError, RpcError):

@@ -1,7 +1,7 @@
-"""A bar on stderr while a method runs, gone without a trace when it is done.
+"""A progress bar on stderr while a method runs, erased when it is done.
 
-The cursor waits at the bar's beginning, so that a line which the daemon logs meanwhile
-goes over the bar and not behind it.
+The cursor stays at the beginning of the bar, so that a line which the daemon logs meanwhile
+overwrites the bar instead of being appended to it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from time import monotonic
 from unicodedata import combining, east_asian_width
 
 from duet_rpc.log import escape
-from duet_rpc.terminal.pretty import is_terminal
+from duet_rpc.terminal.output import is_terminal
 
 WIDTH = 30
-PAUSE = 0.05  # a method may report faster than a terminal can draw
+INTERVAL = 0.05
+"""Seconds between two drawings at least: a method may report faster than a terminal draws."""
 
 
 class Bar:
-    """The one bar, drawn where stderr is a terminal that can erase it."""
+    """A progress bar; visible where stderr is a terminal that can erase a line."""
 
     def __init__(self) -> None:
         self.visible = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
@@ -27,7 +28,7 @@ class Bar:
         self._next = 0.0
 
     def show(self, params: object) -> None:
-        """Draw what a $/progress notification says; what is malformed is not drawn."""
+        """Draw the params of a $/progress notification; ignore malformed ones."""
         value = params.get("value") if isinstance(params, dict) else None
         if not self.visible or not isinstance(value, dict) or monotonic() < self._next:
             return
@@ -36,10 +37,10 @@ class Bar:
             sys.stderr.write(f"\r\x1b[K{fit(text, self._columns() - 1)}\r")
             sys.stderr.flush()
             self._drawn = True
-            self._next = monotonic() + PAUSE
+            self._next = monotonic() + INTERVAL
 
     def erase(self) -> None:
-        """Leave the line as it was."""
+        """Erase the bar, if it was drawn."""
         if self._drawn:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -54,7 +55,7 @@ class Bar:
 
 
 def bar_text(done: object, total: object, message: object) -> str:
-    """Write the bar: with a share where the total is known, with a count where not."""
+    """Return the bar: a percentage where the total is known, else a count."""
     if not isinstance(done, (int, float)):
         return ""
     if isinstance(total, (int, float)) and total > 0:
@@ -67,7 +68,7 @@ def bar_text(done: object, total: object, message: object) -> str:
 
 
 def fit(text: str, columns: int) -> str:
-    """Cut a text to what fits into one line: one that wraps can't be erased."""
+    """Cut a text to a number of columns: a line that wraps cannot be erased."""
     used = 0
     for index, character in enumerate(text):
         wide = east_asian_width(character) in "WF"

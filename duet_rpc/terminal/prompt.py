@@ -1,8 +1,8 @@
-"""Lines from a person or from a pipe: how they are asked for, completed and remembered.
+"""Reading lines for the console, from a person or from a pipe.
 
-prompt_toolkit where it can be imported, readline where not, plain `input` without either
-or where the terminal can do no more. All three share one history, in a file of plain
-lines that the user alone can read, and one function that says what could come next.
+A person gets prompt_toolkit where it is installed, else readline, else plain `input`. All
+three share one history, in a text file that only the user can read, and one function for
+completion.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from duet_rpc.terminal.pretty import is_terminal, say
+from duet_rpc.terminal.output import is_terminal, print_error, print_stderr
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
@@ -27,9 +27,9 @@ HISTORY_BYTES_MAX = 1000 * 1000
 
 
 def make_reader(complete: Complete) -> Reader:
-    """Return a function that reads one line; EOFError where there are no more."""
+    """Return a function that reads one line and raises EOFError at the end of input."""
     if not is_terminal(sys.stdin) or not is_terminal(sys.stdout) or sys.stderr is None:
-        return read_pipe  # `input` takes no less than all three
+        return read_pipe  # `input` needs all three
     if os.environ.get("TERM") == "dumb":
         return lambda: input(PROMPT)
     history = History()
@@ -44,11 +44,11 @@ def make_reader(complete: Complete) -> Reader:
 
 
 def read_pipe() -> str:
-    """Read a line that no person edits; the prompt, where one types it, is no output."""
+    """Read a line without an editor; a prompt for a person goes to stderr, not into the output."""
     if sys.stdin is None:
         raise EOFError
     if is_terminal(sys.stdin):
-        say(PROMPT, end="")
+        print_stderr(PROMPT, end="")
     line = sys.stdin.buffer.readline()
     if not line:
         raise EOFError
@@ -56,7 +56,7 @@ def read_pipe() -> str:
 
 
 def use_readline(complete: Complete, history: History) -> Reader:
-    """Read with the standard library's line editor."""
+    """Return a reader that edits lines with readline; raise ImportError without it."""
     readline = import_module("readline")
     matches: list[str] = []
 
@@ -83,7 +83,7 @@ def use_readline(complete: Complete, history: History) -> Reader:
 
 
 def use_prompt_toolkit(complete: Complete, history: History) -> Reader:
-    """Read with prompt_toolkit, where the user has it."""
+    """Return a reader that edits lines with prompt_toolkit; raise ImportError without it."""
     toolkit: Any = import_module("prompt_toolkit")
     completion: Any = import_module("prompt_toolkit.completion")
     memory: Any = import_module("prompt_toolkit.history")
@@ -92,7 +92,7 @@ def use_prompt_toolkit(complete: Complete, history: History) -> Reader:
         def get_completions(self, document: Any, _event: object) -> Iterator[object]:
             text = document.text_before_cursor
             for match in complete(text):
-                yield completion.Completion(match, -len(last_piece(text)))
+                yield completion.Completion(match, -len(last_word(text)))
 
     session = toolkit.PromptSession(
         history=memory.InMemoryHistory(history.lines),
@@ -102,27 +102,27 @@ def use_prompt_toolkit(complete: Complete, history: History) -> Reader:
     return lambda: history.add(session.prompt(PROMPT))
 
 
-def last_piece(text: str) -> str:
-    """Return the piece of a line that completion replaces."""
+def last_word(text: str) -> str:
+    """Return the unfinished word at the end of a line, which completion replaces."""
     return "" if text[-1:].isspace() else (text.split() or [""])[-1]
 
 
-# What was typed before.
+# History.
 
 
 def history_path() -> str | None:
-    """Return where the history is kept; None without a home directory to keep it in."""
+    """Return the path of the history file; None where there is no home directory for it."""
     base = os.environ.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):
         home = os.environ.get("HOME", "")
-        if not os.path.isdir(home):  # a home directory that is not there is not made
+        if not os.path.isdir(home):  # a missing home directory is not created
             return None
         base = os.path.join(home, ".local", "state")
     return os.path.join(base, "duet-rpc", "history")
 
 
 class History:
-    """The lines of this and earlier sessions. Trouble with its file is said once."""
+    """The lines of this and earlier sessions. An error of its file is reported once."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -148,11 +148,11 @@ class History:
                 file.write("".join(f"{line}\n" for line in self.lines).encode())
 
     def wants(self, line: str) -> bool:
-        """Return True where a line is worth keeping: not one that begins with a space."""
+        """Return whether to keep a line: not a repeated one, nor one that begins with a space."""
         return line.isprintable() and line[:1].strip() != "" and line not in self.lines[-1:]
 
     def add(self, line: str) -> str:
-        """Keep a line, in the file at once: sessions may overlap. Returns the line."""
+        """Keep a line, in the file at once because sessions may overlap; return the line."""
         if self.wants(line):
             self.lines.append(line)
             if self._path is not None:
@@ -165,5 +165,5 @@ class History:
         return line
 
     def _give_up(self, error: OSError) -> None:
-        say(f"duet-rpc: history is not kept: {self._path}: {error.strerror}")
+        print_error(f"history is not saved: {self._path}: {error.strerror}")
         self._path = None

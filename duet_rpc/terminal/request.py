@@ -1,8 +1,8 @@
-"""One request that a person waits for: its progress, and Ctrl-C.
+"""One request that a person waits for, with its progress bar and Ctrl-C.
 
-The first Ctrl-C cancels the request, and its reply is still waited for; the second gives
-up the daemon. While this waits a signal sets no exception loose: it wakes the wait, so
-that no reply is torn in half.
+The first Ctrl-C cancels the request, and its reply is still awaited; the second kills the
+daemon. During the wait a signal raises no exception but wakes the wait, so that no reply is
+read by half.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from duet_rpc.jsonrpc.errors import REQUEST_CANCELLED
 from duet_rpc.terminal.client import Client, Reply
-from duet_rpc.terminal.pretty import is_terminal, say
+from duet_rpc.terminal.output import is_terminal, print_stderr
 from duet_rpc.terminal.progress import Bar
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -25,49 +25,49 @@ if TYPE_CHECKING:
 
 
 class Cancelled(Exception):
-    """The request was given up because the person asked for it."""
+    """The request was cancelled by Ctrl-C."""
 
 
 class Abandoned(KeyboardInterrupt):
-    """The person did not want to wait for that either."""
+    """A second Ctrl-C came before the cancelled request was answered."""
 
 
 class Interrupts:
-    """Counts Ctrl-C, and has a descriptor that each of them makes readable."""
+    """Counts Ctrl-C instead of raising KeyboardInterrupt; each makes `wakeup` readable."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def __enter__(self) -> Interrupts:
-        self.wakeup, self._awake = os.pipe()
+        self.wakeup, self._writer = os.pipe()
         os.set_blocking(self.wakeup, False)
-        os.set_blocking(self._awake, False)
+        os.set_blocking(self._writer, False)
         self._before = signal.getsignal(signal.SIGINT)
-        if self._before is not signal.SIG_IGN:  # a job in the background is not meant
-            signal.signal(signal.SIGINT, self._note)
-        self._wakeup_before = signal.set_wakeup_fd(self._awake, warn_on_full_buffer=False)
+        if self._before is not signal.SIG_IGN:  # as for a job in the background
+            signal.signal(signal.SIGINT, self._count)
+        self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         return self
 
     def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._wakeup_before)
         signal.signal(signal.SIGINT, self._before)
         os.close(self.wakeup)
-        os.close(self._awake)
+        os.close(self._writer)
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
+    def _count(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1
 
-    def awake(self) -> None:
-        """Make the descriptor quiet again."""
+    def reset(self) -> None:
+        """Read what the signals wrote, so that `wakeup` is no longer readable."""
         with suppress(BlockingIOError):
             os.read(self.wakeup, 4096)
 
 
 def run(client: Client, method: str, params: Params) -> object:
-    """Call a method and return its result; raises RpcError, Cancelled or Abandoned."""
+    """Call a method and return its result; raise RpcError, Cancelled or Abandoned."""
     bar = Bar()
     if bar.visible and (params is None or isinstance(params, dict)):
-        # The caller's own `_meta` wins; its token is then the one we hear of.
+        # A `_meta` of the caller's own wins; progress then comes with its token.
         params = {"_meta": {"progressToken": "bar"}, **(params or {})}
     with Interrupts() as interrupts:
         try:
@@ -86,11 +86,11 @@ def _await(client: Client, id: int, bar: Bar, interrupts: Interrupts) -> Reply:
     while True:
         message = client.receive(wakeup=interrupts.wakeup)
         if message is None:
-            interrupts.awake()
+            interrupts.reset()
         elif not isinstance(message, Reply):
             if message.method == "$/progress":
                 bar.show(message.params)
-        elif message.id in (id, None):  # of a request that it can't read it has no id
+        elif message.id in (id, None):  # null where the request was unreadable
             return message
         if interrupts.count > 1:
             raise Abandoned
@@ -99,16 +99,16 @@ def _await(client: Client, id: int, bar: Bar, interrupts: Interrupts) -> Reply:
             client.cancel(id)
             if is_terminal(sys.stderr):
                 bar.erase()
-                say("cancelling; Ctrl-C once more ends it at once")
+                print_stderr("cancelling; press Ctrl-C again to stop at once")
 
 
-def leave_on_signals() -> None:
-    """Let a signal that ends us be an exception, so that the daemon is ended too."""
+def exit_on_signals() -> None:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that the daemon is stopped too."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # Whoever started us with `nohup` means it.
+        # An ignored signal stays ignored: `nohup`.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, leave)

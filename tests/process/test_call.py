@@ -17,7 +17,7 @@ import pytest
 
 from duet_rpc import __version__
 from tests.support import PYZ, SOURCE, TOP
-from tests.terminal import WITH_DAEMON, Person, environment, is_gone, say
+from tests.terminal import WITH_DAEMON, Person, environment, invoke, is_gone
 
 VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
 
@@ -31,7 +31,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 def fake(
     behaviour: str, words: list[str], env: dict[str, str], stdin: bytes = b"", **more: str
 ) -> tuple[int, str, str]:
-    return say([behaviour, *words], {**env, **more}, stdin, WITH_DAEMON)
+    return invoke([behaviour, *words], {**env, **more}, stdin, WITH_DAEMON)
 
 
 # Arguments.
@@ -56,7 +56,7 @@ def fake(
         (["[]"], []),
     ],
 )  # fmt: skip
-def test_words_are_params(words: list[str], params: object, env: dict[str, str]) -> None:
+def test_arguments_are_params(words: list[str], params: object, env: dict[str, str]) -> None:
     code, out, err = fake("echo", ["call", "m", *words], env)
     assert (code, err) == (0, "")
     assert json.loads(out)[1] == params
@@ -81,37 +81,37 @@ def test_a_dash_is_json_on_stdin(stdin: bytes, params: object, env: dict[str, st
         (["call", "m", "=1"], b"", "=1: expected name=value"),
         (["call", "m", "a=1", "b"], b"", "b: expected name=value"),
         (["call", "m", "a=1", "a=2"], b"", "a is given twice"),
-        (["call", "m", "{}", "a=1"], b"", "{} must stand alone: a=1 is too much"),
-        (["call", "m", "a=1", "[1]"], b"", "[1] must stand alone: a=1 is too much"),
-        (["call", "m", "a=1", "-"], b"", "- must stand alone: a=1 is too much"),
-        (["call", "m", "-", "-"], b"", "- must stand alone: - is too much"),
-        (["call", "m", "{a: 1}"], b"", "not JSON: Expecting property name"),
-        (["call", "m", "[1"], b"", "not JSON: Expecting ',' delimiter"),
-        (["call", "m", "[1] x"], b"", "not JSON: Extra data"),
-        (["call", "m", "[NaN]"], b"", "not JSON: NaN is not JSON"),
-        (["call", "m", "a=[1e400]"], b"", "1e400 is beyond what a number can hold"),
-        (["call", "m", "[-1e999]"], b"", "-1e999 is beyond what a number can hold"),
-        (["call", "m", "-"], b"[" * 100_000, "not JSON: "),
+        (["call", "m", "{}", "a=1"], b"", "{} must be the only argument; remove a=1"),
+        (["call", "m", "a=1", "[1]"], b"", "[1] must be the only argument; remove a=1"),
+        (["call", "m", "a=1", "-"], b"", "- must be the only argument; remove a=1"),
+        (["call", "m", "-", "-"], b"", "- must be the only argument; remove -"),
+        (["call", "m", "{a: 1}"], b"", "invalid JSON: Expecting property name"),
+        (["call", "m", "[1"], b"", "invalid JSON: Expecting ',' delimiter"),
+        (["call", "m", "[1] x"], b"", "invalid JSON: Extra data"),
+        (["call", "m", "[NaN]"], b"", "invalid JSON: NaN is not JSON"),
+        (["call", "m", "a=[1e400]"], b"", "1e400 is too large for a number"),
+        (["call", "m", "[-1e999]"], b"", "-1e999 is too large for a number"),
+        (["call", "m", "-"], b"[" * 100_000, "invalid JSON: "),
         (["call", "m", "-"], b"", "stdin is empty"),
         (["call", "m", "-"], b" \n", "stdin is empty"),
         (["call", "m", "-"], b"3", "expected a JSON object or array"),
         (["call", "m", "-"], b"[\xff]", "stdin is not UTF-8"),
-        (["call", "m", "--frobnicate"], b"", "no such option: --frobnicate"),
-        (["call", "m", "--json"], b"", "--json goes with doctor only"),
-        (["call", "m", "--log-level", "loud"], b"", "no such log level: loud"),
+        (["call", "m", "--frobnicate"], b"", "unknown option '--frobnicate' (python"),
+        (["call", "m", "--json"], b"", "--json is an option of doctor, not of call"),
+        (["call", "m", "--log-level", "loud"], b"", "unknown log level 'loud' (debug"),
     ],
 )
-def test_wrong_words_are_a_usage_error(
+def test_wrong_arguments_are_a_usage_error(
     words: list[str], stdin: bytes, message: str, env: dict[str, str]
 ) -> None:
-    code, out, err = say(words, env, stdin)
+    code, out, err = invoke(words, env, stdin)
     assert (code, out) == (2, "")
     assert err.startswith("duet-rpc: ")
     assert message in err
-    assert "usage: duet-rpc" in err
+    assert "usage: python -m duet_rpc call [OPTION]... METHOD [ARG]...\n" in err
 
 
-def test_bytes_that_are_no_text_are_a_usage_error(env: dict[str, str]) -> None:
+def test_arguments_that_are_not_utf_8_are_a_usage_error(env: dict[str, str]) -> None:
     for words in ([b"m", b"a=\xff"], [b"\xff"]):
         done = subprocess.run(
             [*(word.encode() for word in SOURCE), b"call", *words],
@@ -121,7 +121,7 @@ def test_bytes_that_are_no_text_are_a_usage_error(env: dict[str, str]) -> None:
             check=False,
         )
         assert (done.returncode, done.stdout) == (2, b"")
-        assert b"\\udcff: not UTF-8" in done.stderr
+        assert b"\\udcff is not UTF-8" in done.stderr
 
 
 def test_the_daemon_logs_from_warn_on_unless_told_otherwise(
@@ -138,20 +138,20 @@ def test_the_daemon_logs_from_warn_on_unless_told_otherwise(
     assert flags("m", DUET_RPC_CONFIG=str(config)) == ["--log-level", "error"]
 
 
-def test_a_wrong_configuration_is_said_once(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_wrong_configuration_is_reported_once(env: dict[str, str], tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[lgo]\n")
-    code, out, err = say(["call", "version"], {**env, "DUET_RPC_CONFIG": str(config)})
+    code, out, err = invoke(["call", "version"], {**env, "DUET_RPC_CONFIG": str(config)})
     assert (code, out) == (2, "")
-    assert err == f"duet-rpc: {config}:1: no such key: lgo; did you mean log?\n"
+    assert err == f"duet-rpc: {config}:1: unknown key 'lgo'; did you mean 'log'?\n"
 
 
 # Replies.
 
 
 def test_a_result_is_json_with_an_indent_of_two(env: dict[str, str]) -> None:
-    assert say(["call", "version"], env) == (0, VERSION, "")
-    code, out, _ = say(["call", "listMethods", "{}"], env)
+    assert invoke(["call", "version"], env) == (0, VERSION, "")
+    code, out, _ = invoke(["call", "listMethods", "{}"], env)
     assert code == 0
     assert out == json.dumps(json.loads(out), indent=2) + "\n"
     assert len(json.loads(out)) == 6
@@ -171,13 +171,13 @@ def test_every_kind_of_value_is_written_as_json_writes_it(
 
 
 @pytest.mark.parametrize("text", [r"\u001b[2J", r"\u009b2J é", r"\u007f", r"\ud800 é", r"\b"])
-def test_what_a_terminal_might_obey_is_escaped(text: str, env: dict[str, str]) -> None:
+def test_control_characters_in_a_result_are_escaped(text: str, env: dict[str, str]) -> None:
     reply = f'{{"jsonrpc":"2.0","id":1,"result":"{text}"}}'
     code, out, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
     assert (code, out, err) == (0, f'"{text}"\n', "")
 
 
-def test_a_stdout_that_knows_ascii_only_gets_ascii(env: dict[str, str]) -> None:
+def test_an_ascii_stdout_gets_escaped_json(env: dict[str, str]) -> None:
     reply = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"é": "😀"}})
     code, out, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply, PYTHONIOENCODING="ascii")
     assert (code, err) == (0, "")
@@ -191,7 +191,7 @@ def test_a_deeply_nested_result_is_no_traceback(env: dict[str, str]) -> None:
     reply = '{"jsonrpc":"2.0","id":1,"result":' + "[" * 60_000 + "]" * 60_000 + "}"
     code, out, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
     assert (code, out) == (1, "")
-    assert "can't be read as JSON" in err
+    assert "the daemon's reply is not valid JSON\n" in err
 
 
 def test_large_params_and_a_large_result_come_through(env: dict[str, str]) -> None:
@@ -202,14 +202,14 @@ def test_large_params_and_a_large_result_come_through(env: dict[str, str]) -> No
 
 
 def test_params_beyond_the_limit_are_refused_by_the_daemon(env: dict[str, str]) -> None:
-    code, out, err = say(["call", "version", "-"], env, b'["' + b"x" * 10_485_760 + b'"]')
+    code, out, err = invoke(["call", "version", "-"], env, b'["' + b"x" * 10_485_760 + b'"]')
     assert (code, out) == (1, "")
     assert "Invalid Request: body larger than 10485760 bytes (-32600)" in err
     assert '"reason": "oversize"' in err
 
 
 def test_shutdown_is_a_call_like_any_other(env: dict[str, str]) -> None:
-    code, out, _ = say(["call", "shutdown"], env)
+    code, out, _ = invoke(["call", "shutdown"], env)
     assert code == 0
     assert json.loads(out) == {"message": "Shutting down gracefully"}
 
@@ -223,9 +223,9 @@ def test_a_reader_that_goes_away_is_no_traceback(env: dict[str, str]) -> None:
 def test_stdin_and_stderr_may_be_closed(env: dict[str, str]) -> None:
     for closed in ("<&-", "2>&-", "<&- 2>&-"):
         command = ["sh", "-c", f"{' '.join(SOURCE)} call version {closed}"]
-        assert say([], env, None, command) == (0, VERSION, ""), closed
+        assert invoke([], env, None, command) == (0, VERSION, ""), closed
         command = ["sh", "-c", f"{' '.join(SOURCE)} call nonsense {closed}"]
-        assert say([], env, None, command)[:2] == (1, ""), closed
+        assert invoke([], env, None, command)[:2] == (1, ""), closed
 
 
 def test_a_stdout_that_is_closed_or_full_is_no_traceback(env: dict[str, str]) -> None:
@@ -244,30 +244,30 @@ def test_a_stdout_that_is_closed_or_full_is_no_traceback(env: dict[str, str]) ->
 
 
 def explained(err: str) -> str:
-    """Leave out the lines of the daemon's log."""
+    """Return stderr without the lines of the daemon's log."""
     return "".join(line for line in err.splitlines(True) if not re.match(r"\d{4}-", line))
 
 
 @pytest.mark.parametrize(
     ("method", "hint"),
     [
-        ("verison", "did you mean version?"),
-        ("VERSION", "did you mean version?"),
-        ("listmethod", "did you mean listMethods?"),
-        ("zzz", "there are: initialize, listMethods, describeMethods, version, "),
-        ("", "there are: initialize"),
+        ("verison", "did you mean 'version'?"),
+        ("VERSION", "did you mean 'version'?"),
+        ("listmethod", "did you mean 'listMethods'?"),
+        ("zzz", "available: initialize, listMethods, describeMethods, version, "),
+        ("", "available: initialize"),
     ],
 )
 def test_an_unknown_method_brings_the_nearest(method: str, hint: str, env: dict[str, str]) -> None:
-    code, out, err = say(["call", method], env)
+    code, out, err = invoke(["call", method], env)
     assert (code, out) == (1, "")
     first, second = explained(err).splitlines()
     assert first == f"duet-rpc: Method not found: {method} (-32601)"
     assert second.startswith(f"  {hint}")
 
 
-def test_wrong_params_bring_what_the_method_takes(env: dict[str, str]) -> None:
-    code, out, err = say(["call", "setLogLevel", "level=loud"], env)
+def test_wrong_params_bring_the_signature(env: dict[str, str]) -> None:
+    code, out, err = invoke(["call", "setLogLevel", "level=loud"], env)
     assert (code, out) == (1, "")
     levels = "debug, info, warn, error"
     assert explained(err).splitlines() == [
@@ -280,44 +280,44 @@ def test_wrong_params_bring_what_the_method_takes(env: dict[str, str]) -> None:
     ]
 
 
-def test_text_that_was_read_as_a_number_brings_how_to_write_it(env: dict[str, str]) -> None:
+def test_a_number_where_text_is_needed_brings_the_right_quoting(env: dict[str, str]) -> None:
     data = {"param": "text", "expected": "string", "received": "integer"}
     error = {"code": -32602, "message": "Invalid params", "data": data}
     reply = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})
     for typed in ("3", "1.10", "12e45", "-0", "true", " 7", '[1,  "ä\\n"]'):
         _, _, err = fake("raw", ["call", "m", "other=1", f"text={typed}"], env, FAKE_REPLY=reply)
-        hint = err.partition("for the text of these characters write ")[2]
+        hint = err.partition("to send it as text, write ")[2]
         _, out, _ = fake("echo", ["call", "m", *shlex.split(hint)], env)
         assert json.loads(out)[1] == {"text": typed}
     _, _, err = fake("raw", ["call", "m", '{"text": 3}'], env, FAKE_REPLY=reply)
-    assert "for the text" not in err, "in JSON there is no doubt of what was meant"
+    assert "as text" not in err, "in JSON there is no doubt of what was meant"
 
 
-def test_what_no_number_can_hold_is_text(env: dict[str, str]) -> None:
+def test_a_number_too_large_for_a_float_is_text(env: dict[str, str]) -> None:
     _, out, _ = fake("echo", ["call", "m", "hash=12e4567", "b=-1E999"], env)
     assert json.loads(out)[1] == {"hash": "12e4567", "b": "-1E999"}
 
 
-def test_the_log_of_the_daemon_comes_first_and_the_message_last(env: dict[str, str]) -> None:
-    code, out, err = say(["methods", "call", "boom"], env, None, WITH_DAEMON)
+def test_the_daemons_log_comes_before_the_error_message(env: dict[str, str]) -> None:
+    code, out, err = invoke(["methods", "call", "boom"], env, None, WITH_DAEMON)
     assert (code, out) == (1, "")
     log, message = (
-        err.index("RuntimeError: it broke"),
+        err.index("RuntimeError (daemon_with_methods.py:"),
         err.index("duet-rpc: Internal error (-32603)"),
     )
     assert log < message
     assert err.endswith(
-        "  the log says why: it is on stderr, or in the file that DUET_RPC_LOG names\n"
+        "  the log has the reason: on stderr, or in the file that DUET_RPC_LOG names\n"
     )
 
 
-def test_an_error_of_the_methods_own_shows_its_data(env: dict[str, str]) -> None:
-    code, _, err = say(["methods", "call", "refuse"], env, None, WITH_DAEMON)
+def test_an_error_raised_by_a_method_shows_its_data(env: dict[str, str]) -> None:
+    code, _, err = invoke(["methods", "call", "refuse"], env, None, WITH_DAEMON)
     assert code == 1
     assert 'duet-rpc: Not today (-32001)\n  {\n    "when": "tomorrow"\n  }\n' in err
 
 
-def test_an_error_can_not_command_the_terminal(env: dict[str, str]) -> None:
+def test_escape_sequences_in_an_error_are_escaped(env: dict[str, str]) -> None:
     error = {"code": 1, "message": "\x1b[2J\nx", "data": {"\x1b": "\x9b"}}
     reply = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})
     _, _, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
@@ -329,16 +329,16 @@ def test_an_error_can_not_command_the_terminal(env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        ("exit", "the daemon ended with exit code 3 before it answered"),
-        ("crash", "the daemon was ended by SIGKILL before it answered"),
-        ("half", "the daemon ended with exit code 0 before it answered"),
+        ("exit", "the daemon exited with code 3 before it answered"),
+        ("crash", "the daemon was killed by SIGKILL before it answered"),
+        ("half", "the daemon exited with code 0 before it answered"),
         ("huge", "the reply is larger than 10485760 bytes"),
         ("closed", "the daemon closed its stdout before it answered"),
-        ("junk", "the daemon wrote to stdout what is no frame: Welcome to \\x1b[1mPython"),
-        ("nowhere", "the daemon can't be started: No such file or directory"),
+        ("junk", "the daemon's stdout has text that is not a frame: Welcome to \\x1b[1mPython"),
+        ("nowhere", f"cannot start the daemon, {TOP}/tests/nowhere: No such file or directory"),
     ],
 )
-def test_a_daemon_in_trouble_is_one_clear_line(
+def test_a_failed_daemon_is_one_clear_line(
     behaviour: str, message: str, env: dict[str, str]
 ) -> None:
     code, out, err = fake(behaviour, ["call", "m"], env)
@@ -361,11 +361,11 @@ def test_a_daemon_in_trouble_is_one_clear_line(
         "\x00",
     ],
 )
-def test_a_reply_that_is_none_is_one_clear_line(reply: str, env: dict[str, str]) -> None:
+def test_an_invalid_reply_is_one_clear_line(reply: str, env: dict[str, str]) -> None:
     env = {**env, "FAKE_REPLY": reply.replace("\x00", "{")}
     code, out, err = fake("raw", ["call", "m"], env)
     assert (code, out) == (1, "")
-    assert re.fullmatch(r"duet-rpc: the daemon's reply (is no|can't be read as) JSON.*\n", err)
+    assert re.fullmatch(r"duet-rpc: the daemon's reply is not valid JSON(-RPC)?\n", err)
 
 
 # On a terminal.
@@ -408,7 +408,7 @@ STEPS = [
 ]
 
 
-def test_progress_is_a_bar_on_stderr_and_gone_in_the_end(env: dict[str, str]) -> None:
+def test_progress_is_a_bar_on_stderr_erased_at_the_end(env: dict[str, str]) -> None:
     env = {**env, "FAKE_PROGRESS": json.dumps(STEPS)}
     reading, writing = os.pipe()
     with Person(["progress", "call", "m"], env, WITH_DAEMON, {"stdout": writing}, 60) as person:
@@ -456,7 +456,7 @@ def test_a_terminal_asks_for_progress_where_params_have_room(
     assert json.loads(person.screen)[1] == params
 
 
-def test_the_real_daemon_takes_the_token_for_granted(env: dict[str, str]) -> None:
+def test_the_real_daemon_accepts_the_progress_token(env: dict[str, str]) -> None:
     with Person(["call", "setLogLevel", "level=warn"], env) as person:
         assert person.leave() == 0
     assert json.loads(person.screen) == {"level": "warn", "success": True}
@@ -469,12 +469,12 @@ def test_the_first_ctrl_c_cancels_the_request(env: dict[str, str]) -> None:
     with Person(["cancel", "call", "m"], env, WITH_DAEMON) as person:
         person.see("running")
         person.type("\x03")
-        person.see("cancelling; Ctrl-C once more ends it at once")
+        person.see("cancelling; press Ctrl-C again to stop at once")
         person.see("duet-rpc: cancelled")
         assert person.leave() == 130
 
 
-def test_the_second_ctrl_c_ends_the_program_and_the_daemon(env: dict[str, str]) -> None:
+def test_a_second_ctrl_c_ends_the_program_and_the_daemon(env: dict[str, str]) -> None:
     with Person(["deaf", "call", "m"], env, WITH_DAEMON) as person:
         person.see("pid ")
         person.see("\n")
@@ -488,7 +488,7 @@ def test_the_second_ctrl_c_ends_the_program_and_the_daemon(env: dict[str, str]) 
     assert is_gone(pid, 1.0)
 
 
-def test_ctrl_c_cancels_the_method_and_does_not_reach_the_daemon_itself(
+def test_ctrl_c_cancels_the_method_without_signalling_the_daemon(
     env: dict[str, str],
 ) -> None:
     with Person(["methods", "call", "spin", "seconds=60"], env, WITH_DAEMON) as person:
@@ -513,7 +513,7 @@ def test_ctrl_c_works_while_a_daemon_does_not_read(env: dict[str, str], tmp_path
         assert person.leave() == 130
 
 
-def test_a_job_in_the_background_does_not_hear_ctrl_c(env: dict[str, str]) -> None:
+def test_a_background_job_ignores_ctrl_c(env: dict[str, str]) -> None:
     """A shell without job control starts it with SIGINT ignored."""
     command = f"trap '' INT; exec {' '.join(WITH_DAEMON)} methods call sleep seconds=1.5"
     process = subprocess.Popen(
@@ -527,7 +527,7 @@ def test_a_job_in_the_background_does_not_hear_ctrl_c(env: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_a_signal_that_ends_the_caller_leaves_no_orphan(
+def test_a_signal_to_the_caller_leaves_no_orphan(
     number: signal.Signals, env: dict[str, str]
 ) -> None:
     behaviour = "cancel" if number == signal.SIGKILL else "deaf"
@@ -561,10 +561,14 @@ def test_the_pyz_calls_itself(env: dict[str, str], tmp_path: Path) -> None:
         (tmp_path / name).write_text("raise SystemExit('planted')\n")
     env = {**env, "PYTHONPATH": ""}
     pyz = os.path.relpath(PYZ, tmp_path)
-    assert say(["call", "version"], env, None, [sys.executable, pyz], tmp_path) == (0, VERSION, "")
+    assert invoke(["call", "version"], env, None, [sys.executable, pyz], tmp_path) == (
+        0,
+        VERSION,
+        "",
+    )
 
 
-def test_the_installed_command_looks_for_no_module_in_the_working_directory(
+def test_the_installed_command_ignores_modules_in_the_working_directory(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     for name in ("json.py", "duet_rpc.py"):
@@ -576,17 +580,17 @@ def test_the_installed_command_looks_for_no_module_in_the_working_directory(
     )
     env = {**env, "PYTHONPATH": ""}
     command = [sys.executable, str(script)]
-    assert say(["call", "version"], env, None, command, tmp_path) == (0, VERSION, "")
+    assert invoke(["call", "version"], env, None, command, tmp_path) == (0, VERSION, "")
 
 
 def test_a_call_takes_well_under_200_ms(env: dict[str, str]) -> None:
-    """Of the processor's time: how long others keep it from us is not ours to say."""
+    """Of CPU time, which does not depend on what else the machine does."""
     env = {**env, "PYTHONPATH": ""}
-    say(["call", "version"], env, None, [sys.executable, PYZ])
+    invoke(["call", "version"], env, None, [sys.executable, PYZ])
     times = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        say(["call", "version"], env, None, [sys.executable, PYZ])
+        invoke(["call", "version"], env, None, [sys.executable, PYZ])
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(times) < 0.2

@@ -1,22 +1,38 @@
-"""Words on the command line: help, version, flags, exit codes."""
+"""The command line: help, version, options, errors, exit codes."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from duet_rpc import __version__
-from tests.support import SOURCE, TOP, request, run
+from tests.support import PYZ, SOURCE, TOP, request, run
 from tests.terminal import Person, environment
 
+USAGE = "usage: python -m duet_rpc"
+COMMANDS = [
+    "rpc",
+    "mcp",
+    "gateway",
+    "call",
+    "console",
+    "doctor",
+    "config",
+    "trust",
+    "untrust",
+    "version",
+]
 
-def say(*words: str, **env: str) -> tuple[int, str, str]:
+
+def invoke(*words: str, command: Sequence[str | Path] = SOURCE, **env: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [*SOURCE, *words],
+        [*map(str, command), *words],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -28,20 +44,55 @@ def say(*words: str, **env: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_no_words_and_help_are_the_same_help() -> None:
-    code, out, err = say()
+def test_no_arguments_and_help_print_the_same_help() -> None:
+    code, out, err = invoke()
     assert (code, err) == (0, "")
-    assert say("--help") == say("-h") == say("rpc", "--help") == (0, out, "")
-    words = "rpc call console doctor config trust untrust version --methods --log-level --no-color"
-    for word in (*words.split(), "--json", "--yes", "--version", "--help"):
+    assert invoke("--help") == invoke("-h") == (0, out, "")
+    options = "--methods --framing --batch --gateway --check --json --yes --log-level --no-color"
+    for word in (*COMMANDS, *options.split(), "--version", "--help"):
         assert re.search(rf"^  (-h, )?{word}\b", out, re.MULTILINE), word
     for variable in ("DUET_RPC_LOG", "DUET_RPC_CONFIG", "NO_COLOR"):
         assert variable in out
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_after_a_command_is_about_that_command(command: str) -> None:
+    code, out, err = invoke(command, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{USAGE} {command} [OPTION]...")
+    assert invoke("-h", command) == invoke(command, "-h") == (0, out, "")
+    assert "--log-level LEVEL" in out
+    assert ("--framing FRAMING" in out) == (command == "rpc")
+    assert ("--batch" in out) == (command in ("rpc", "mcp"))
+    assert ("METHOD [ARG]..." in out) == (command == "call")
+
+
+def test_help_fits_into_80_columns() -> None:
+    for words in ([], *([command] for command in COMMANDS)):
+        assert max(map(len, invoke(*words, "--help")[1].splitlines())) < 80
+
+
+@pytest.mark.parametrize("name", ["duet-rpc.pyz", "duet", "my duet.pyz"])
+def test_hints_name_the_archive_as_it_was_started(tmp_path: Path, name: str) -> None:
+    link = tmp_path / name
+    link.symlink_to(PYZ)
+    _, _, err = invoke("cal", command=[sys.executable, link])
+    assert err == (
+        f"duet-rpc: unknown command 'cal'; did you mean 'call'? ({name} --help lists all)\n"
+        f"usage: {name} [OPTION]... COMMAND\n"
+    )
+
+
+def test_hints_name_the_installed_command(tmp_path: Path) -> None:
+    script = tmp_path / "duet-rpc"
+    script.write_text("from duet_rpc.cli import main\nmain()\n")
+    _, _, err = invoke("cal", command=[sys.executable, script])
+    assert "(duet-rpc --help lists all)\nusage: duet-rpc [OPTION]..." in err
+
+
 def test_the_version_is_semver_and_the_same_everywhere() -> None:
     assert re.fullmatch(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)", __version__)
-    assert say("--version") == say("version") == (0, f"{__version__}\n", "")
+    assert invoke("--version") == invoke("version") == (0, f"{__version__}\n", "")
     head = (TOP / "elisp" / "duet-rpc.el").read_text()
     assert f";; Version: {__version__}\n" in head
     assert f"## {__version__}" in (TOP / "CHANGELOG.md").read_text()
@@ -50,24 +101,43 @@ def test_the_version_is_semver_and_the_same_everywhere() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["frobnicate"], "no such command: frobnicate"),
-        (["--frobnicate"], "no such option: --frobnicate"),
-        (["-x"], "no such option: -x"),
-        (["rpc", "--frobnicate"], "no such option: --frobnicate"),
-        (["rpc", "rpc"], "one word too many: rpc"),
-        (["version", "rpc"], "one word too many: rpc"),
+        (["frobnicate"], "unknown command 'frobnicate' (python -m duet_rpc --help lists all)\n"),
+        (["--frobnicate"], "unknown option '--frobnicate' (python -m duet_rpc --help lists all)\n"),
+        (["-x"], "unknown option '-x' (python"),
+        (["doctro"], "unknown command 'doctro'; did you mean 'doctor'? (python -m"),
+        (["RPC"], "unknown command 'RPC'; did you mean 'rpc'? (python -m"),
+        (["--log-levle", "x"], "unknown option '--log-levle'; did you mean '--log-level'? (python"),
+        (["rpc", "--frame=x"], "unknown option '--frame'; did you mean '--framing'? (python -m "
+         "duet_rpc rpc --help lists all)\n"),
+        (["rpc", "--jsn"], "unknown option '--jsn' (python -m duet_rpc rpc --help lists all)\n"),
+        (["rpc", "rpc"], "unexpected argument 'rpc' after rpc"),
+        (["version", "rpc"], "unexpected argument 'rpc' after version"),
+        (["rpc", "--batch=yes"], "--batch takes no value"),
         (["rpc", "--log-level"], "--log-level needs a level: debug, info, warn or error"),
-        (["rpc", "--log-level", "loud"], "no such log level: loud"),
-        (["--log-level=loud", "rpc"], "no such log level: loud"),
-        (["-"], "no such command: -"),
-        ([""], "no such command: "),
+        (["rpc", "--methods="], "--methods needs a source: a Python file or the name of a module"),
+        (["rpc", "--log-level", "loud"],
+         "unknown log level 'loud' (debug, info, warn or error)"),
+        (["--log-level=wran", "rpc"],
+         "unknown log level 'wran'; did you mean 'warn'? (debug, info, warn or error)"),
+        (["rpc", "--framing", "line"], "unknown framing 'line'; did you mean 'lines'? (content-"),
+        (["gateway", "--batch"], "--batch is an option of rpc, mcp, not of gateway"),
+        (["--yes"], "--yes is an option of trust, but no command was given"),
+        (["-"], "unknown command '-' ("),
+        ([""], "unknown command '' ("),
+        (["\x1b[2J\n" * 50], "unknown command '\\x1b[2J\\n\\x1b["),
     ],
-)
-def test_unknown_words_are_usage_on_stderr_and_exit_2(words: list[str], message: str) -> None:
-    code, out, err = say(*words)
+)  # fmt: skip
+def test_wrong_arguments_are_usage_on_stderr_and_exit_2(words: list[str], message: str) -> None:
+    code, out, err = invoke(*words)
     assert (code, out) == (2, "")
-    assert message in err
-    assert "usage: duet-rpc" in err
+    first, second = err.splitlines(keepends=True)
+    assert first.startswith(f"duet-rpc: {message}")
+    assert second.startswith(USAGE)
+
+
+@pytest.mark.parametrize("server", [["rpc"], ["mcp"], ["mcp", "--gateway"]])
+def test_batch_is_accepted_by_the_servers_that_have_it(server: list[str]) -> None:
+    assert run(b"", [*SOURCE, *server, "--batch"])[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -132,22 +202,22 @@ def test_a_working_directory_that_is_gone_is_no_traceback(tmp_path: Path) -> Non
         "gateway --version",
     ],
 )  # fmt: skip
-def test_the_version_is_given_whatever_else_is_said(words: str) -> None:
-    assert say(*words.split()) == (0, f"{__version__}\n", "")
-    assert say(*words.split(), "--frobnicate")[:2] == (2, "")
-    assert "usage: duet-rpc" in say(*words.split(), "--help")[1]
+def test_version_wins_over_other_arguments(words: str) -> None:
+    assert invoke(*words.split()) == (0, f"{__version__}\n", "")
+    assert invoke(*words.split(), "--frobnicate")[:2] == (2, "")
+    assert USAGE in invoke(*words.split(), "--help")[1]
 
 
 @pytest.mark.parametrize("option", ["--framing=lines", "--batch", "--methods=x", "--gateway"])
-def test_help_is_given_whatever_else_is_said(option: str) -> None:
+def test_help_wins_over_other_options(option: str) -> None:
     done = subprocess.run([*SOURCE, option, "--help"], capture_output=True, timeout=20, check=False)
     assert done.returncode == 0
-    assert b"usage: duet-rpc" in done.stdout
+    assert USAGE.encode() in done.stdout
 
 
 @pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "2>&1 >&3 | :"])
 @pytest.mark.parametrize("words", ["nonsense", "config", "trust", "call version", "rpc"])
-def test_a_stderr_that_takes_nothing_changes_neither_exit_code_nor_stdout(
+def test_an_unwritable_stderr_changes_neither_exit_code_nor_stdout(
     tmp_path: Path, words: str, stderr: str
 ) -> None:
     (tmp_path / ".duet-rpc.toml").write_text("wrong\n")

@@ -13,7 +13,8 @@ import pytest
 
 from duet_rpc import __version__
 from duet_rpc.jsonrpc.errors import RpcError
-from duet_rpc.terminal.client import Client, DaemonError, Notification, Reply, daemon_command
+from duet_rpc.program import daemon_command, program_name
+from duet_rpc.terminal.client import Client, DaemonError, Notification, Reply
 from tests.support import PYZ, SOURCE, TOP, WITH_METHODS
 from tests.terminal import is_alive, is_gone
 
@@ -39,7 +40,7 @@ def test_calls_by_name_by_position_and_without_params() -> None:
             client.call("nonsense")
         assert caught.value.code == -32601
         assert client.call("version") == VERSION
-        assert client.ended is None
+        assert client.exit_reason is None
     assert client.clean
 
 
@@ -50,7 +51,7 @@ def test_replies_come_in_the_order_of_the_requests() -> None:
     assert [reply.id for reply in replies if isinstance(reply, Reply)] == ids
 
 
-def test_waiting_ends_with_the_clock_or_with_a_wakeup() -> None:
+def test_waiting_ends_at_the_timeout_or_a_wakeup() -> None:
     reading, writing = os.pipe()
     with Client(QUIET) as client:
         assert client.call("version") == VERSION
@@ -115,10 +116,10 @@ def test_a_cancelled_request_still_has_its_reply() -> None:
     assert reply.error.code == -32800
 
 
-# Ending.
+# Exit.
 
 
-def test_closing_lets_the_daemon_leave_by_itself() -> None:
+def test_closing_lets_the_daemon_exit_by_itself() -> None:
     client = Client(QUIET)
     pid = client._process.pid
     client.call("version")
@@ -127,19 +128,19 @@ def test_closing_lets_the_daemon_leave_by_itself() -> None:
     assert time.monotonic() - start < 1.0
     assert client.close() == 0
     assert client.kill() == 0
-    assert client.ended == "the daemon ended with exit code 0"
+    assert client.exit_reason == "the daemon exited with code 0"
     assert not is_alive(pid)
 
 
-def test_closing_ends_a_daemon_that_will_not_leave() -> None:
+def test_closing_kills_a_daemon_that_does_not_exit() -> None:
     client = Client(fake("deaf"))
-    assert client.receive(0.5) is None  # until it has made itself deaf
+    assert client.receive(0.5) is None  # until it ignores signals
     start = time.monotonic()
     assert client.close() == -9
     assert 2.0 < time.monotonic() - start < 4.0
 
 
-def test_an_interrupt_ends_the_daemon_at_once_and_what_it_started() -> None:
+def test_an_interrupt_kills_the_daemon_and_its_children() -> None:
     code = (
         "import subprocess, sys, time\n"
         "child = subprocess.Popen(['sleep', '60'])\n"
@@ -159,7 +160,7 @@ def test_an_interrupt_ends_the_daemon_at_once_and_what_it_started() -> None:
     assert is_gone(message.params[0], 1.0)
 
 
-def test_the_daemon_is_no_part_of_our_process_group() -> None:
+def test_the_daemon_has_its_own_process_group() -> None:
     with Client(QUIET) as client:
         pid = client._process.pid
         assert os.getpgid(pid) == os.getsid(pid) == pid
@@ -176,17 +177,17 @@ def test_no_descriptor_is_left_open() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_request_to_a_dead_daemon_says_how_it_died() -> None:
+def test_a_request_after_the_exit_says_how_it_exited() -> None:
     with Client(fake("exit")) as client:
-        with pytest.raises(DaemonError, match="exit code 3"):
+        with pytest.raises(DaemonError, match="exited with code 3"):
             client.call("m")
         for _ in range(2):
-            with pytest.raises(DaemonError, match="exit code 3 before it answered"):
+            with pytest.raises(DaemonError, match="exited with code 3 before it answered"):
                 client.call("m")
-        assert client.ended == "the daemon ended with exit code 3"
+        assert client.exit_reason == "the daemon exited with code 3"
 
 
-# Where the daemon is.
+# The command that starts the daemon.
 
 
 def test_the_daemon_is_this_same_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -199,10 +200,13 @@ def test_the_daemon_is_this_same_program(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setitem(sys.modules, "__main__", Main)
     script = str(tmp_path / "bin" / "duet-rpc")
     assert daemon_command(["--no-color"]) == [sys.executable, script, "rpc", "--no-color"]
+    assert program_name() == "duet-rpc"
     Main.__spec__ = object()
     assert daemon_command() == [sys.executable, "-m", "duet_rpc", "rpc"]
+    assert program_name() == "python -m duet_rpc"
     Main.__loader__ = type("Loader", (), {"archive": "duet-rpc.pyz"})
     assert daemon_command() == [sys.executable, str(tmp_path / "duet-rpc.pyz"), "rpc"]
+    assert program_name() == "duet-rpc.pyz"
 
 
 def test_the_daemon_loads_nothing_that_is_for_people() -> None:
@@ -218,11 +222,7 @@ def test_the_daemon_loads_nothing_that_is_for_people() -> None:
     )
     loaded = done.stderr.decode().split()
     assert "duet_rpc.cli" in loaded
-    assert not [
-        name
-        for name in loaded
-        if name.startswith(("duet_rpc.terminal", "duet_rpc.terminal.client"))
-    ]
+    assert not [name for name in loaded if name.startswith("duet_rpc.terminal")]
 
 
 @pytest.mark.parametrize("flags", [[], ["-I"], ["-E"], ["-s"], ["-E", "-s"]])

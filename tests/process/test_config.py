@@ -1,4 +1,4 @@
-"""Configuration files: which one wins, and what is said of a wrong one."""
+"""Configuration files: which one wins, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from duet_rpc.config.files import load
 from duet_rpc.config.trust import remember
 from tests.support import SOURCE, request, run
-from tests.terminal import environment, say
+from tests.terminal import environment, invoke
 
 
 def level(cwd: Path, *flags: str, **env: str) -> str:
-    """Return the level that the daemon says it logs at."""
+    """Return the level in the daemon's start-up line."""
     command = ["sh", "-c", 'cd "$0" && exec "$@"', str(cwd), *SOURCE, "rpc", *flags]
     environ = {"HOME": str(cwd / "home"), "XDG_CONFIG_HOME": "", "DUET_RPC_CONFIG": "", **env}
     _, replies, log = run(request(1) + request(2, "setLogLevel", ["info"]), command, environ)
@@ -25,7 +25,7 @@ def level(cwd: Path, *flags: str, **env: str) -> str:
     return log.split(" level ")[1].split(",")[0]
 
 
-def test_flags_win_over_the_projects_file_and_that_over_the_users(tmp_path: Path) -> None:
+def test_options_override_project_file_overrides_user_file(tmp_path: Path) -> None:
     assert level(tmp_path) == "info"
     user = tmp_path / "home" / ".config" / "duet-rpc"
     user.mkdir(parents=True)
@@ -51,14 +51,14 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[log]\nlevle = "info"\n', ":2: no such key: log.levle; did you mean level?"),
-        ('[lgo]\nlevel = "info"\n', ":1: no such key: lgo; did you mean log?"),
+        ('[log]\nlevle = "info"\n', ":2: unknown key 'log.levle'; did you mean 'level'?"),
+        ('[lgo]\nlevel = "info"\n', ":1: unknown key 'lgo'; did you mean 'log'?"),
         ('# a\n\n[log]\nlevel = "loud"\n', ":4: log.level must be one of debug, info, warn, error"),
         ("[log]\nlevel = 3\n", ":2: log.level must be one of debug, info, warn, error"),
         ('[log]\ncolor = "no"\n', ":2: log.color must be true or false"),
         ("log = 1\n", ":1: log must be a table: [log]"),
         # The same name in two tables, in a string, in a comment, behind a comment.
-        ('[methods]\nload = ["a.py"]\n[log]\nload = 3\n', ":4: no such key: log.load"),
+        ('[methods]\nload = ["a.py"]\n[log]\nload = 3\n', ":4: unknown key 'log.load'"),
         (
             '[methods]\nload = ["""\n[log]\nlevel = 3\n"""]\n[log]\nlevel = 3\n',
             ":7: log.level must",
@@ -67,17 +67,18 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
         ("# level = 4\n[log] # level = 5\n\n  # level\n  level = 3 # 6", ":5: log.level must"),
         ('[methods]\nload = ["#", "]",\n  # level\n  "a\\"[", ]\n[log]\nlevel=3', ":6: log.level"),
         # All the forms of a key.
-        ("log = { color = true, levle = 3 }\n", ":1: no such key: log.levle; did you mean level?"),
-        ("\nlog.levle = 3\n", ":2: no such key: log.levle; did you mean level?"),
-        ('\n\nlog . "levle" = 3\n', ":3: no such key: log.levle; did you mean level?"),
+        ("log = { color = true, levle = 3 }\n",
+         ":1: unknown key 'log.levle'; did you mean 'level'?"),
+        ("\nlog.levle = 3\n", ":2: unknown key 'log.levle'; did you mean 'level'?"),
+        ('\n\nlog . "levle" = 3\n', ":3: unknown key 'log.levle'; did you mean 'level'?"),
         ("[ 'log' ]\n'level' = 3\n", ":2: log.level must"),
         ("[log.level]\nx = 1\n", ":1: log.level must"),
         ("\n[[log]]\nlevel = 3\n", ":2: log must be a table: [log]"),
         ("[log]\r\n\r\nlevel = 3\r\n", ":3: log.level must"),
-        ('"l\\u001b[2Jg" = 1\n', r":1: no such key: l\x1b[2Jg"),
+        ('"l\\u001b[2Jg" = 1\n', r":1: unknown key 'l\x1b[2Jg'"),
         ("[methods]\nload = [\n  'a.py',\n  3,\n]\n", ":2: methods.load must be a list"),
         ('[methods]\nload = ["a\\u0000.py"]\n', ":2: methods.load must be a list"),
-        # What is no TOML.
+        # Not TOML.
         ("[log\n", ":1: Expected ']' at the end of a table declaration: [log"),
         ("[log]\nlevel = 'info'\nlevel = 'secret'\n", ":3: Cannot overwrite a value: level\n"),
         ("[log]\n[methods]\n[log]\n", ":3: Cannot declare twice: [log]\n"),
@@ -86,48 +87,48 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
         ("[log]\nlevel", ":2: Expected '=' after a key in a key/value pair: level"),
         ("[log]\nlevel = 'info\n", ":2: "),
         ("\ufeff[log]\n",
-         ":1: it begins with a byte-order mark: save it as UTF-8 without one"),
+         ":1: begins with a byte-order mark; save it as UTF-8 without one"),
         (f"a = {'[' * 5000}", ": nested too deeply"),
-        (f"a = {'9' * 5000}", ": it holds a number that is too long"),
+        (f"a = {'9' * 5000}", ": contains a number that is too long"),
         ("backends = []\n", ":1: backends must be a table: [backends.NAME]"),
         ('[backends]\ncommand = ["x"]\n',
          ":2: command belongs to one backend: put it below [backends.NAME]"),
         ("[backends]\na = 1\n", ":2: backends.a must be a table: [backends.a]"),
         ("\n[backends.a]\n", ":2: backends.a has no command, such as"),
         ('[backends.a]\ncommand = ["x"]\n[backends.b]\ncomand = ["x"]\n',
-         ":4: no such key: backends.b.comand; did you mean command?"),
+         ":4: unknown key 'backends.b.comand'; did you mean 'command'?"),
         ('[backends.a]\ncommand = ["x"]\ntimeout = 1\n[backends.b]\ncommand = ["x"]\n'
          'timeout = "1"\n', ":6: backends.b.timeout must be a number of seconds above 0"),
         ('[backends.a]\ntimeout = true\n', ":2: backends.a.timeout must be a number of seconds"),
         ('[backends.a]\ntimeout = 0\n', ":2: backends.a.timeout must be a number of seconds"),
         ('[backends.a]\ntimeout = nan\n', ":2: backends.a.timeout must be a number of seconds"),
         ('[backends.a]\ncommand = "x -y"\n',
-         ':2: backends.a.command must be a list of words, such as ["server", "--stdio"]'),
-        ('[backends.a]\ncommand = []\n', ":2: backends.a.command must be a list of words"),
+         ':2: backends.a.command must be a list of strings, such as ["server", "--stdio"]'),
+        ('[backends.a]\ncommand = []\n', ":2: backends.a.command must be a list of strings"),
         ('[backends.a]\ncommand = ["x\\u0000"]\n', ":2: backends.a.command must be a list"),
         ('[backends.a]\ndialect = "MCP"\n',
          ":2: backends.a.dialect must be one of plain, lsp, mcp"),
         ('[backends.a]\nframing = ["lines"]\n',
          ":2: backends.a.framing must be one of content-length, lines, length-prefixed"),
         ('[backends.a]\nstart = "never"\n', ":2: backends.a.start must be one of lazy, eager"),
-        ('[backends.a]\nenv = { A = 1 }\n', ":2: backends.a.env must be a table of texts"),
-        ('[backends.a]\nenv = { "A=B" = "1" }\n', ":2: backends.a.env holds a name that no"),
-        ('[backends.a.env]\nA = 1\n', ":1: backends.a.env must be a table of texts"),
-        ('[backends.a]\ncwd = 1\n', ":2: backends.a.cwd must be a folder"),
+        ('[backends.a]\nenv = { A = 1 }\n', ":2: backends.a.env must be a table of strings"),
+        ('[backends.a]\nenv = { "A=B" = "1" }\n', ":2: backends.a.env contains a name that no"),
+        ('[backends.a.env]\nA = 1\n', ":1: backends.a.env must be a table of strings"),
+        ('[backends.a]\ncwd = 1\n', ":2: backends.a.cwd must be the path of a folder"),
         ('[backends.a]\ncapabilities = 1\n', ":2: backends.a.capabilities must be a table"),
         ('[backends.a]\ncapabilities = { x = 1979-05-27 }\n',
-         ":2: backends.a.capabilities holds what JSON has no word for"),
+         ":2: backends.a.capabilities contains a value that JSON cannot represent"),
         ('[backends.a]\ncommand = ["x"]\ncapabilities = { roots = {} }\n',
-         ':3: backends.a.capabilities goes with dialect = "mcp" only'),
+         ':3: backends.a.capabilities needs dialect = "mcp"'),
         ('[backends.gateway]\ncommand = ["x"]\n',
-         ":1: no backend can have this name: gateway"),
+         ":1: backend name 'gateway' is reserved; choose another"),
         ('[backends."a/b"]\ncommand = ["x"]\n',
-         ":1: a backend's name is made of letters, digits, -, . and single _: 'a/b'"),
-        ('[backends.a__b]\ncommand = ["x"]\n', ":1: a backend's name is made of"),
-        ('[backends.a_]\ncommand = ["x"]\n', ":1: a backend's name is made of"),
-        ('[backends."é"]\ncommand = ["x"]\n', ":1: a backend's name is made of"),
-        ('[backends.""]\ncommand = ["x"]\n', ":1: a backend's name is made of"),
-        (b"\xff", "not UTF-8"),
+         ":1: invalid backend name 'a/b': use letters, digits, -, . and single _"),
+        ('[backends.a__b]\ncommand = ["x"]\n', ":1: invalid backend name "),
+        ('[backends.a_]\ncommand = ["x"]\n', ":1: invalid backend name "),
+        ('[backends."é"]\ncommand = ["x"]\n', ":1: invalid backend name "),
+        ('[backends.""]\ncommand = ["x"]\n', ":1: invalid backend name "),
+        (b"\xff", "is not UTF-8"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_named_with_line_and_key(
@@ -142,7 +143,7 @@ def test_a_wrong_file_is_named_with_line_and_key(
     assert "Traceback" not in log
 
 
-def test_a_long_file_is_searched_in_no_time(tmp_path: Path) -> None:
+def test_an_error_in_a_long_file_is_found_quickly(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[methods]\nload = [\n" + "'a.py',\n" * 50_000 + "]\n[log]\nlevel = 3\n")
     before = time.monotonic()
@@ -152,17 +153,17 @@ def test_a_long_file_is_searched_in_no_time(tmp_path: Path) -> None:
     assert time.monotonic() - before < 15
 
 
-def test_a_relative_folder_in_the_environment_is_no_folder_of_the_users(tmp_path: Path) -> None:
+def test_a_relative_xdg_config_home_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "rel" / "duet-rpc").mkdir(parents=True)
     (tmp_path / "rel" / "duet-rpc" / "config.toml").write_text("log.level = 'debug'\n")
     assert level(tmp_path, XDG_CONFIG_HOME="rel") == "info"
 
 
-def test_a_missing_file_is_said_to_be_missing_and_who_named_it(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_the_variable_naming_it(tmp_path: Path) -> None:
     path = tmp_path / "no.toml"
     code, _, log = run(b"", env={"DUET_RPC_CONFIG": str(path)})
     assert code == 2
-    why = "can't be read: No such file or directory"
+    why = "cannot be read: No such file or directory"
     assert log == f"duet-rpc: {path} (named in DUET_RPC_CONFIG): {why}\n"
 
 
@@ -170,12 +171,12 @@ def test_a_missing_file_is_said_to_be_missing_and_who_named_it(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("folder", "this is a folder"),
-        ("loop", "this is a link that leads to no file"),
-        ("dangling", "this is a link that leads to no file"),
+        ("folder", "is a folder"),
+        ("loop", "is a broken link"),
+        ("dangling", "is a broken link"),
     ],
 )
-def test_what_stands_in_the_place_of_a_file_is_not_passed_over(
+def test_a_folder_or_broken_link_as_configuration_is_an_error(
     tmp_path: Path, name: str, what: str, message: str
 ) -> None:
     path = tmp_path / name
@@ -187,16 +188,16 @@ def test_what_stands_in_the_place_of_a_file_is_not_passed_over(
     env = environment(tmp_path / "home")
     for words in (["rpc"], ["config"], ["call", "version"], ["trust"]):
         if words != ["trust"] or name == ".duet-rpc.toml":
-            code, out, err = say(words, env, cwd=tmp_path)
+            code, out, err = invoke(words, env, cwd=tmp_path)
             assert (code, out) == (2, "")
             assert err.startswith(f"duet-rpc: {path}: {message}")
-    code, out, _ = say(["doctor", "--json"], env, cwd=tmp_path)
+    code, out, _ = invoke(["doctor", "--json"], env, cwd=tmp_path)
     assert code == 1
     assert f"{path}: {message}" in out
 
 
 @pytest.mark.parametrize("name", [".duet-rpc.toml", "home/.config/duet-rpc/config.toml"])
-def test_a_link_to_nothing_on_purpose_and_a_pipe_hold_nobody_up(tmp_path: Path, name: str) -> None:
+def test_a_link_to_dev_null_and_a_pipe_are_ignored(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to("/dev/null")

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from duet_rpc import __version__
-from duet_rpc.terminal.arguments import ArgumentError, split_line
 from duet_rpc.terminal.console import complete
+from duet_rpc.terminal.params import ArgumentError, split_line
 from duet_rpc.terminal.prompt import HISTORY_MAX
 from tests.support import PYZ, SOURCE
-from tests.terminal import WITH_DAEMON, Person, environment, is_gone, say
+from tests.terminal import WITH_DAEMON, Person, environment, invoke, is_gone
 
 VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
 
@@ -26,7 +26,7 @@ EDITORS = ["prompt_toolkit", "readline", "plain"]
 
 
 def with_editor(name: str, folder: Path) -> dict[str, str]:
-    """Make an environment where this line editor is the best there is."""
+    """Return an environment where this is the best line editor installed."""
     for part in ("home", "hidden"):
         (folder / part).mkdir()
     for better in EDITORS[: EDITORS.index(name)]:
@@ -57,15 +57,15 @@ def history(env: dict[str, str]) -> Path:
 def script(
     text: str, env: dict[str, str], daemon: str | None = None, **more: str
 ) -> tuple[int, str, str]:
-    """Send lines through a pipe."""
+    """Run lines from a pipe in the console."""
     env = {**env, **more}
     if daemon is None:
-        return say(["console"], env, text.encode())
-    return say([daemon, "console"], env, text.encode(), WITH_DAEMON)
+        return invoke(["console"], env, text.encode())
+    return invoke([daemon, "console"], env, text.encode(), WITH_DAEMON)
 
 
 def values(text: str) -> list[object]:
-    """Read JSON texts that follow one another."""
+    """Parse JSON texts that follow one another."""
     found, at = [], 0
     while text[at:].strip():
         at += len(text[at:]) - len(text[at:].lstrip())
@@ -99,9 +99,7 @@ def values(text: str) -> list[object]:
         ("m a=日本語", ["m", "a=日本語"]),
     ],
 )
-def test_a_line_is_split_as_a_shell_would_but_json_needs_no_quotes(
-    line: str, words: list[str]
-) -> None:
+def test_lines_split_as_in_a_shell_except_for_json(line: str, words: list[str]) -> None:
     assert split_line(line) == words
 
 
@@ -132,22 +130,22 @@ def test_quit_leaves_the_rest_unread(word: str, env: dict[str, str]) -> None:
     assert script(f"{word}\nversion\n", env) == (0, "", "")
 
 
-def test_a_line_that_fails_is_explained_and_the_next_is_answered(env: dict[str, str]) -> None:
+def test_a_failed_line_is_explained_and_the_next_runs(env: dict[str, str]) -> None:
     text = "verison\nsetLogLevel level=loud\nversion a\nversion -\nversion 'x\nversion\n"
     code, out, err = script(text, env)
     assert (code, out) == (1, VERSION)
     for part in (
-        "duet-rpc: Method not found: verison (-32601)\n  did you mean version?\n",
+        "duet-rpc: Method not found: verison (-32601)\n  did you mean 'version'?\n",
         "  signature: setLogLevel(level: string) -> object\n",
         "duet-rpc: a: expected name=value, one JSON object or array\n",
-        "duet-rpc: - works with `duet-rpc call` only\n",
+        "duet-rpc: - (JSON on stdin) works only with `python -m duet_rpc call`\n",
         "duet-rpc: no closing quotation: 'x\n",
     ):
         assert part in err
 
 
-def test_bytes_that_are_no_text_are_refused(env: dict[str, str]) -> None:
-    code, out, err = say(["console"], env, b"version a=\xff\nversion\n")
+def test_lines_that_are_not_utf_8_are_refused(env: dict[str, str]) -> None:
+    code, out, err = invoke(["console"], env, b"version a=\xff\nversion\n")
     assert (code, out) == (1, VERSION)
     assert "not UTF-8" in err
 
@@ -169,12 +167,12 @@ def test_help_lists_and_explains(env: dict[str, str]) -> None:
     assert out.splitlines() == ["version() -> object", "  Return the version of duet-rpc."]
     code, out, err = script("help verison\nhelp a b\n", env)
     assert (code, out) == (1, "")
-    assert "duet-rpc: no such method: verison\n  did you mean version?\n" in err
-    assert "duet-rpc: help takes one METHOD: b is too much\n" in err
+    assert "duet-rpc: unknown method 'verison'\n  did you mean 'version'?\n" in err
+    assert "duet-rpc: help takes one METHOD; remove 'b'\n" in err
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_help_is_shown_where_stdout_has_no_place_for_it(
+def test_help_is_escaped_where_the_encoding_lacks_characters(
     encoding: str, env: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "words.py"
@@ -183,7 +181,7 @@ def test_help_is_shown_where_stdout_has_no_place_for_it(
         '    """Zähle Wörter — 日本."""\n    return 1\n'
     )
     words = ["console", "--methods", str(file)]
-    code, out, err = say(
+    code, out, err = invoke(
         words, {**env, "PYTHONIOENCODING": encoding}, b"help\nhelp count\n", encoding=encoding
     )
     assert (code, err) == (0, "")
@@ -196,16 +194,16 @@ SLOW = "import time\nfrom duet_rpc import method\ntime.sleep({})\n@method\ndef m
 
 def test_methods_may_take_long_to_load(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
-    file.write_text(SLOW.format(10.5))  # what is known to be quick has ten seconds
-    code, out, err = say(["console", "--methods", str(file)], env, b"mine\n")
+    file.write_text(SLOW.format(10.5))  # longer than the default timeout of a call
+    code, out, err = invoke(["console", "--methods", str(file)], env, b"mine\n")
     assert (code, out, err) == (0, "1\n", "")
 
 
-def test_ctrl_c_gives_up_the_loading_of_methods(env: dict[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_cancels_the_loading_of_methods(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
     file.write_text(SLOW.format(60))
     with Person(["console", "--methods", str(file)], env) as person:
-        person.see("Ctrl-D leaves")
+        person.see("Ctrl-D exits")
         time.sleep(1.0)
         person.type("\x03")
         person.see("slow.py:3: Cancelled")
@@ -217,19 +215,19 @@ def test_ctrl_c_gives_up_the_loading_of_methods(env: dict[str, str], tmp_path: P
         assert person.leave() == 0
 
 
-def test_the_state_of_the_daemon_stays_from_line_to_line(env: dict[str, str]) -> None:
+def test_the_daemon_keeps_its_state_between_lines(env: dict[str, str]) -> None:
     _, _, err = script("setLogLevel level=debug\nversion\n", env)
     assert "DEBUG method=version" in err
 
 
-# A daemon that dies.
+# A daemon that exits.
 
 
 @pytest.mark.parametrize(
     ("daemon", "how"),
-    [("exit", "ended with exit code 3"), ("crash", "was ended by SIGKILL")],
+    [("exit", "exited with code 3"), ("crash", "was killed by SIGKILL")],
 )
-def test_a_daemon_that_dies_is_replaced_at_the_next_line(
+def test_an_exited_daemon_is_replaced_at_the_next_line(
     daemon: str, how: str, env: dict[str, str]
 ) -> None:
     code, out, err = script("a\nhelp\nb\n", env, daemon)
@@ -239,14 +237,14 @@ def test_a_daemon_that_dies_is_replaced_at_the_next_line(
     assert err == line * 2
 
 
-def test_after_shutdown_the_next_line_is_answered_by_a_new_daemon(env: dict[str, str]) -> None:
+def test_after_shutdown_the_next_line_starts_a_new_daemon(env: dict[str, str]) -> None:
     code, out, err = script("shutdown\nversion\n", env)
     assert code == 0
     assert values(out) == [{"message": "Shutting down gracefully"}, {"version": __version__}]
-    assert err == "the daemon ended with exit code 0; the next line starts a new one\n"
+    assert err == "the daemon exited with code 0; the next line starts a new one\n"
 
 
-def test_a_daemon_that_dies_between_two_lines_is_noticed(env: dict[str, str]) -> None:
+def test_an_exit_between_two_lines_is_noticed(env: dict[str, str]) -> None:
     with Person(["console"], env) as person:
         person.see("duet>")
         person.type("version\r")
@@ -258,14 +256,14 @@ def test_a_daemon_that_dies_between_two_lines_is_noticed(env: dict[str, str]) ->
         os.kill(int(daemon), 9)
         time.sleep(0.2)
         person.type("version\r")
-        person.see("the daemon was ended by SIGKILL; this is a new one")
+        person.see("the daemon was killed by SIGKILL; starting a new one")
         person.see(f'"{__version__}"')
 
 
-def test_a_daemon_that_can_not_start_is_said_and_tried_again(env: dict[str, str]) -> None:
+def test_a_daemon_that_cannot_start_is_reported_and_retried(env: dict[str, str]) -> None:
     code, out, err = script("version\n", env, "nowhere")
     assert (code, out) == (1, "")
-    assert err.count("the daemon can't be started: No such file or directory") == 2
+    assert err.count("cannot start the daemon, ") == 2
 
 
 def test_a_daemon_is_not_left_behind(env: dict[str, str]) -> None:
@@ -294,9 +292,7 @@ def test_a_session_at_a_terminal(editor: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("rest", ["2>&-", "2>&- | cat", "2>/dev/full | cat"])
-def test_a_stderr_that_takes_nothing_costs_the_prompt_at_most(
-    editor: dict[str, str], rest: str
-) -> None:
+def test_an_unwritable_stderr_costs_at_most_the_prompt(editor: dict[str, str], rest: str) -> None:
     command = ["/bin/sh", "-c", f'"$0" "$@" {rest}', *SOURCE]
     with Person(["console"], editor, command) as person:
         person.type("version\r")
@@ -322,7 +318,7 @@ def test_ctrl_c_clears_the_line(editor: dict[str, str]) -> None:
     assert "Shutting down" not in person.screen
 
 
-def test_ctrl_c_cancels_what_runs_and_the_session_goes_on(editor: dict[str, str]) -> None:
+def test_ctrl_c_cancels_the_method_and_the_session_continues(editor: dict[str, str]) -> None:
     with Person(["cancel", "console"], editor, WITH_DAEMON) as person:
         for _ in range(2):
             person.see("duet>")
@@ -335,7 +331,7 @@ def test_ctrl_c_cancels_what_runs_and_the_session_goes_on(editor: dict[str, str]
         assert person.leave() == 0
 
 
-def test_the_second_ctrl_c_ends_the_daemon_but_not_the_session(env: dict[str, str]) -> None:
+def test_a_second_ctrl_c_kills_only_the_daemon(env: dict[str, str]) -> None:
     with Person(["methods", "console"], env, WITH_DAEMON) as person:
         person.see("duet>")
         person.type("stubborn\r")
@@ -343,7 +339,7 @@ def test_the_second_ctrl_c_ends_the_daemon_but_not_the_session(env: dict[str, st
         person.type("\x03")
         person.see("cancelling")
         person.type("\x03")
-        person.see("the daemon was ended; the next line starts a new one")
+        person.see("the daemon was killed; the next line starts a new one")
         person.see("duet>")
         person.type("version\r")
         person.see(f'"{__version__}"')
@@ -410,7 +406,7 @@ def test_xdg_state_home_is_where_the_history_is(env: dict[str, str], tmp_path: P
 
 
 @pytest.mark.parametrize("trouble", ["a folder", "no folder", "no home", "home not there"])
-def test_a_history_that_can_not_be_kept_stops_nobody(
+def test_a_history_that_cannot_be_saved_is_one_warning(
     trouble: str, env: dict[str, str], tmp_path: Path
 ) -> None:
     if trouble == "a folder":
@@ -422,7 +418,7 @@ def test_a_history_that_can_not_be_kept_stops_nobody(
     with Person(["console"], env) as person:
         use(person, "version", "initialize")
     assert f'"{__version__}"' in person.screen
-    said = person.screen.count("history is not kept")
+    said = person.screen.count("history is not saved")
     assert said == (1 if "folder" in trouble else 0)
     assert not (tmp_path / "never").exists()
 
@@ -435,7 +431,7 @@ def test_garbage_in_the_history_is_left_out(env: dict[str, str]) -> None:
     assert "\x1b[2J" not in person.raw
 
 
-def test_a_terminal_that_can_do_nothing_gets_a_plain_prompt(env: dict[str, str]) -> None:
+def test_a_dumb_terminal_gets_a_plain_prompt(env: dict[str, str]) -> None:
     with Person(["console"], {**env, "TERM": "dumb"}) as person:
         use(person, "version")
     assert "\x1b" not in person.raw
@@ -466,12 +462,12 @@ def test_closing_the_terminal_leaves_no_daemon(env: dict[str, str]) -> None:
 
 def test_the_pyz_has_a_console(env: dict[str, str]) -> None:
     env = {**env, "PYTHONPATH": ""}
-    assert say(["console"], env, b"version\n", [sys.executable, PYZ]) == (0, VERSION, "")
+    assert invoke(["console"], env, b"version\n", [sys.executable, PYZ]) == (0, VERSION, "")
 
 
 def test_without_any_stdin_it_ends(env: dict[str, str]) -> None:
     command = ["sh", "-c", f"{' '.join(SOURCE)} console <&-"]
-    assert say([], env, None, command) == (0, "", "")
+    assert invoke([], env, None, command) == (0, "", "")
 
 
 # Completion.
@@ -505,5 +501,5 @@ METHODS: dict[str, dict[str, object]] = {
         ("nonsense a=", []),
     ],
 )
-def test_what_can_come_next(text: str, found: list[str]) -> None:
+def test_completions(text: str, found: list[str]) -> None:
     assert complete(text, METHODS) == found

@@ -13,13 +13,17 @@ from duet_rpc import __version__
 from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
 from tests.support import (
     SOURCE,
+    TOP,
     WITH_METHODS,
     daemon,
     frame,
     notification,
     request,
     run,
+    shortest,
 )
+
+GATED = [*SOURCE, "rpc", "--methods", str(TOP / "tests" / "cancel_methods.py")]
 
 SIX = ["initialize", "listMethods", "describeMethods", "version", "setLogLevel", "shutdown"]
 
@@ -148,20 +152,23 @@ def test_an_idle_daemon_does_not_wake(method: str) -> None:
     with daemon(WITH_METHODS) as client:
         client.call(method)
         time.sleep(1.0)  # the log's library is loaded when the client falls silent
-        for _ in range(2):  # and a timer ticks while it is not
+        for _ in range(2):
             client.call(method)
-        time.sleep(0.5)
 
         def switches() -> int:
             with open(f"/proc/{client.process.pid}/status") as file:
                 return sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
 
-        try:
-            before = switches()
-        except FileNotFoundError:
+        if not Path("/proc/self/status").exists():
             pytest.skip("no /proc here")
-        time.sleep(1.0)
-        assert switches() == before
+        for _ in range(5):  # on a busy machine it takes a while to finish what it has begun
+            time.sleep(0.5)
+            before = switches()
+            time.sleep(1.0)
+            if switches() == before:
+                break
+        else:
+            pytest.fail("it woke in each of five seconds")
 
 
 # The six methods.
@@ -269,11 +276,14 @@ def test_shutdown_ends_it_and_what_stands_behind_is_not_served() -> None:
 
 
 def test_shutdown_with_the_input_still_open_ends_it_quickly() -> None:
-    with daemon() as client:
-        client.call("shutdown")
-        code, seconds = client.wait()
-    assert code == 0
-    assert seconds < 1.0
+    def attempt() -> float:
+        with daemon() as client:
+            client.call("shutdown")
+            code, seconds = client.wait()
+        assert code == 0
+        return seconds
+
+    assert shortest(attempt, 0.5) < 0.5
 
 
 def test_discover_stands_in_no_list_and_describes_the_six() -> None:
@@ -374,8 +384,9 @@ def test_a_method_that_fails_is_an_internal_error_and_the_log_says_where(method:
 def test_an_error_without_an_integer_or_a_text_is_an_internal_error(number: int) -> None:
     reply, log = call_with_methods("refuse_in_odd_words", [number])
     assert reply["error"] == {"code": -32603, "message": "Internal error"}
-    assert "Internal error: TypeError" in log
-    assert re.search(r"\(daemon_with_methods\.py:\d+ in refuse_in_odd_words\)", log)
+    assert re.search(
+        r"Internal error: TypeError \(daemon_with_methods\.py:\d+ in refuse_in_odd_words\)", log
+    )
 
 
 @pytest.mark.parametrize("what", ["nan", "infinity", "object", "circle", "set"])
@@ -421,12 +432,13 @@ def test_a_reply_larger_than_a_pipe_arrives_whole() -> None:
         assert client.call("version", id=2) == {"version": __version__}
 
 
-def test_replies_before_a_slow_method_do_not_wait_for_it() -> None:
-    with daemon(WITH_METHODS) as client:
-        client.send(request(1) + request(2, "sleep", [1.5]) + request(3))
-        start = time.monotonic()
+def test_replies_before_a_slow_method_do_not_wait_for_it(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with daemon(GATED) as client:
+        client.send(request(1) + request(2, "until", [str(tmp_path / "mark"), str(gate)]))
+        client.send(request(3))
         assert client.receive()["id"] == 1
-        assert time.monotonic() - start < 1.2
+        gate.touch()
         assert client.receive()["id"] == 2
         assert client.receive()["id"] == 3
 
@@ -457,13 +469,15 @@ def test_what_comes_while_a_method_runs_keeps_its_order() -> None:
     assert ids == ["slow", *round, *round]
 
 
-def test_a_large_request_is_taken_in_while_a_method_runs() -> None:
+def test_a_large_request_is_taken_in_while_a_method_runs(tmp_path: Path) -> None:
     large = request("large", "version", [["x" * 100] * 80_000])
-    with daemon(WITH_METHODS) as client:
+    gate = tmp_path / "gate"
+    with daemon(GATED) as client:
         client.call("version")
-        client.send(request("slow", "sleep", [3.0]))
+        client.send(request("slow", "until", [str(tmp_path / "mark"), str(gate)]))
         for at in range(0, len(large), 4096):  # as Emacs does it, which has more to do
             client.send(large[at : at + 4096])
             time.sleep(0.0001)
         assert client.silent_for(0.1)
+        gate.touch()
         assert [client.receive()["id"] for _ in range(2)] == ["slow", "large"]

@@ -1,4 +1,4 @@
-"""`duet-rpc doctor`: each thing that goes wrong in practice, gone wrong once."""
+"""`duet-rpc doctor`: each problem that it knows, made to happen once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 
 from duet_rpc import __version__
 from tests.support import PYZ, SOURCE
-from tests.terminal import WITH_DAEMON, Person, environment, say
+from tests.terminal import WITH_DAEMON, Person, environment, invoke
 
 GOOD_EMACS = 'echo "emacs 29.1"; echo "jsonrpc 1.0.17"'
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Make an environment in which all is well, with an Emacs that says so."""
+    """Return an environment without problems, with a fake Emacs."""
     for name in ("home", "bin", "tmp"):
         (tmp_path / name).mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
@@ -53,8 +53,8 @@ def put_emacs(env: dict[str, str], script: str) -> None:
 def examine(
     env: dict[str, str], command: list[str | Path] | None = None, cwd: Path | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Return the exit code, and what was found of each thing."""
-    code, out, err = say(["doctor", "--json"], env, None, command or SOURCE, cwd)
+    """Return the exit code and the checks by name."""
+    code, out, err = invoke(["doctor", "--json"], env, None, command or SOURCE, cwd)
     assert err == ""
     report = json.loads(out)
     for check in report["checks"]:
@@ -66,7 +66,7 @@ def examine(
 
 
 def trouble(checks: dict[str, Any]) -> dict[str, str]:
-    """Return what is not well."""
+    """Return what is not ok."""
     return {name: each["status"] for name, each in checks.items() if each["status"] != "ok"}
 
 
@@ -74,24 +74,24 @@ def with_fake(daemon: str) -> list[str | Path]:
     return [*WITH_DAEMON, daemon]
 
 
-# All is well.
+# Everything works.
 
 
-def test_all_is_well(env: dict[str, str]) -> None:
+def test_no_problems_found(env: dict[str, str]) -> None:
     code, checks = examine(env)
     assert code == 0
     assert list(checks) == ["Python", "program", "home", "config", "log", "daemon", "stdout",
                             "methods", "Emacs", "jsonrpc.el"]  # fmt: skip
     assert trouble(checks) == {}
-    assert checks["methods"]["detail"] == "none of yours"
-    code, out, err = say(["doctor"], env)
+    assert checks["methods"]["detail"] == "no user methods"
+    code, out, err = invoke(["doctor"], env)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert all(line.startswith("✓ ") for line in lines[:-2])
-    assert lines[-1] == "all is well"
+    assert lines[-1] == "no problems found"
 
 
-def test_all_is_well_with_the_pyz(env: dict[str, str], pyz: list[str | Path]) -> None:
+def test_no_problems_with_the_pyz(env: dict[str, str], pyz: list[str | Path]) -> None:
     code, checks = examine(env, pyz)
     assert (code, trouble(checks)) == (0, {})
     assert checks["program"]["detail"] == f"{__version__}, {pyz[1]}"
@@ -100,41 +100,39 @@ def test_all_is_well_with_the_pyz(env: dict[str, str], pyz: list[str | Path]) ->
     assert {"python3", "daemon", "stdout"} <= set(checks)
 
 
-def test_methods_are_counted_and_what_can_not_be_loaded_is_named(env: dict[str, str]) -> None:
+def test_methods_are_counted_and_load_errors_are_named(env: dict[str, str]) -> None:
     folder = Path(env["HOME"]) / ".config" / "duet-rpc" / "methods"
     folder.mkdir(parents=True)
     (folder / "good.py").write_text("from duet_rpc import method\n@method\ndef good(): pass\n")
     code, checks = examine(env)
-    assert (code, checks["methods"]["detail"]) == (0, "1 of yours")
+    assert (code, checks["methods"]["detail"]) == (0, "1 loaded")
     (folder / "bad.py").write_text("x = 1\ny = (\n")
     code, checks = examine(env)
     assert code == 1
     assert checks["methods"]["status"] == "fail"
     assert checks["methods"]["detail"].startswith("bad.py:2: SyntaxError")
-    assert "mend that line" in checks["methods"]["fix"]
+    assert "fix that line" in checks["methods"]["fix"]
 
 
-def test_methods_may_take_longer_to_load_than_a_daemon_to_answer(
-    env: dict[str, str], tmp_path: Path
-) -> None:
+def test_slow_loading_of_methods_is_no_failure(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
     file.write_text("import time\ntime.sleep(1.5)\n")
-    env["PATIENCE"] = "1"
+    env["TIMEOUT"] = "1"
     words = ["doctor", "--json", "--methods", str(file)]
-    code, out, _ = say(words, env, None, with_fake("real"))
+    code, out, _ = invoke(words, env, None, with_fake("real"))
     assert code == 0
-    assert "0 of yours" in out
+    assert "0 loaded" in out
 
 
 @pytest.mark.skipif(shutil.which("emacs") is None, reason="no Emacs here")
-def test_the_real_emacs_says_its_versions(env: dict[str, str]) -> None:
+def test_the_real_emacs_reports_its_versions(env: dict[str, str]) -> None:
     _, checks = examine({**env, "PATH": os.environ["PATH"]})
     assert checks["Emacs"]["status"] == "ok"
     assert checks["jsonrpc.el"]["detail"].startswith("1.")
 
 
 @pytest.mark.skipif(shutil.which("emacs") is None, reason="no Emacs here")
-def test_a_newer_jsonrpc_of_the_users_is_the_one_that_counts(env: dict[str, str]) -> None:
+def test_a_newer_installed_jsonrpc_is_the_one_reported(env: dict[str, str]) -> None:
     folder = Path(env["HOME"]) / ".emacs.d" / "elpa" / "jsonrpc-9.9.9"
     folder.mkdir(parents=True)
     (folder / "jsonrpc-pkg.el").write_text('(define-package "jsonrpc" "9.9.9" "x" nil)\n')
@@ -142,31 +140,31 @@ def test_a_newer_jsonrpc_of_the_users_is_the_one_that_counts(env: dict[str, str]
     assert checks["jsonrpc.el"]["detail"] == "9.9.9"
 
 
-# How it is shown.
+# The report.
 
 
 def test_each_failure_has_its_fix_below(env: dict[str, str]) -> None:
-    code, out, _ = say(["doctor"], {**env, "DUET_RPC_LOG": "/nowhere/duet.log", "HOME": ""})
+    code, out, _ = invoke(["doctor"], {**env, "DUET_RPC_LOG": "/nowhere/duet.log", "HOME": ""})
     assert code == 1
     lines = out.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("✗ log "))
     assert lines[at + 1].startswith("  fix:         mkdir -p /nowhere")
     assert any(line.startswith("! home ") for line in lines)
-    assert lines[-1] == "1 broken, 1 to look at"
+    assert lines[-1] == "1 failure, 1 warning"
 
 
 def test_warnings_alone_are_exit_0(env: dict[str, str]) -> None:
     (Path(env["PATH"]) / "emacs").unlink()
-    code, out, _ = say(["doctor"], env)
+    code, out, _ = invoke(["doctor"], env)
     assert code == 0
-    assert out.endswith("0 broken, 1 to look at\n")
+    assert out.endswith("0 failures, 1 warning\n")
 
 
-def test_a_stdout_that_knows_ascii_only_gets_other_marks(env: dict[str, str]) -> None:
+def test_an_ascii_stdout_gets_ascii_marks(env: dict[str, str]) -> None:
     home = Path(env["HOME"]).with_name("häuser")
     home.mkdir()
     env = {**env, "PYTHONIOENCODING": "ascii", "DUET_RPC_LOG": "/nowhere/x", "HOME": str(home)}
-    code, out, err = say(["doctor"], env)
+    code, out, err = invoke(["doctor"], env)
     assert (code, err) == (1, "")
     assert out.startswith("ok Python ")
     assert "\nX log " in out
@@ -189,7 +187,7 @@ def test_a_reader_that_goes_away_is_no_traceback(env: dict[str, str]) -> None:
     assert done.stderr == b""
 
 
-# What goes wrong: Python and the .pyz.
+# Problems with Python and the .pyz.
 
 
 def old_python() -> str | None:
@@ -200,7 +198,7 @@ def old_python() -> str | None:
     name = shutil.which("python3.8")
     if name is None:
         return None
-    # It may be a script that finds the real one.
+    # It may be a pyenv shim for the real one.
     code = "import sys; print(sys.executable)"
     done = subprocess.run([name, "-c", code], capture_output=True, text=True)
     return done.stdout.strip() or None
@@ -217,7 +215,7 @@ def test_a_python_that_is_too_old(env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("script", "detail"),
     [
-        (None, "there is no python3 on PATH"),
+        (None, "no python3 on PATH"),
         ("echo 3.8.1", "python3 on PATH is 3.8.1"),
         ("exit 1", "does not run"),
     ],
@@ -235,7 +233,7 @@ def test_the_python3_that_the_pyz_asks_for(
     assert detail in checks["python3"]["detail"]
 
 
-def test_a_pyz_that_can_not_be_executed(env: dict[str, str], pyz: list[str | Path]) -> None:
+def test_a_pyz_that_is_not_executable(env: dict[str, str], pyz: list[str | Path]) -> None:
     Path(pyz[1]).chmod(0o644)
     code, checks = examine(env, pyz)
     assert (code, trouble(checks)) == (0, {"program": "warn"})
@@ -249,10 +247,10 @@ def test_a_pyz_that_can_not_be_executed(env: dict[str, str], pyz: list[str | Pat
         ({"XDG_CACHE_HOME": "/proc/x"}, "/proc/x/duet-rpc is not used; unpacked into "),
         ({"HOME": ""}, "no home directory; unpacked into "),
         ({"HOME": "/proc", "TMPDIR": "/proc"}, "neither /proc/.cache/duet-rpc nor /proc/duet-rpc"),
-        ({"HOME": "", "TMPDIR": "/proc"}, f"/proc/duet-rpc-{os.geteuid()} can't be used: each"),
+        ({"HOME": "", "TMPDIR": "/proc"}, f"/proc/duet-rpc-{os.geteuid()} cannot be used; each"),
     ],
 )
-def test_a_cache_that_can_not_be_used(
+def test_a_cache_that_cannot_be_used(
     more: dict[str, str], detail: str, env: dict[str, str], pyz: list[str | Path]
 ) -> None:
     _, checks = examine({**env, **more}, pyz)
@@ -266,10 +264,10 @@ def test_a_cache_that_others_can_write_to(env: dict[str, str], pyz: list[str | P
     root.chmod(0o777)
     _, checks = examine(env, pyz)
     assert trouble(checks) == {"cache": "warn"}
-    assert "writable by you alone" in checks["cache"]["fix"]
+    assert "only you can write to" in checks["cache"]["fix"]
 
 
-# What goes wrong: what the user set.
+# Problems with the configuration and the log.
 
 
 def test_a_project_that_is_not_trusted(env: dict[str, str], tmp_path: Path) -> None:
@@ -277,11 +275,11 @@ def test_a_project_that_is_not_trusted(env: dict[str, str], tmp_path: Path) -> N
     code, checks = examine(env, cwd=tmp_path)
     assert (code, trouble(checks)) == (0, {"trust": "warn"})
     assert "is skipped: the file is not trusted" in checks["trust"]["detail"]
-    assert "duet-rpc trust" in checks["trust"]["fix"]
+    assert "run `python -m duet_rpc trust` there" in checks["trust"]["fix"]
 
 
 @pytest.mark.parametrize(
-    ("home", "detail"), [("", "HOME is not set"), ("/nowhere", "is no folder")]
+    ("home", "detail"), [("", "HOME is not set"), ("/nowhere", "is not a folder")]
 )
 def test_no_home_directory(home: str, detail: str, env: dict[str, str]) -> None:
     code, checks = examine({**env, "HOME": home})
@@ -292,10 +290,10 @@ def test_no_home_directory(home: str, detail: str, env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "detail"),
     [
-        ('[log]\nlevle = "info"\n', ":2: no such key: log.levle; did you mean level?"),
+        ('[log]\nlevle = "info"\n', ":2: unknown key 'log.levle'; did you mean 'level'?"),
         ("[log\n", ":1: Expected"),
         (b"\xff", "not UTF-8"),
-        (None, "can't be read: No such file or directory"),
+        (None, "cannot be read: No such file or directory"),
     ],
 )
 def test_a_wrong_configuration(
@@ -308,23 +306,23 @@ def test_a_wrong_configuration(
     assert (code, trouble(checks)) == (1, {"config": "fail", "daemon": "fail"})
     assert checks["config"]["detail"].startswith(str(path))
     assert detail in checks["config"]["detail"]
-    assert "exit code 2 before it answered: duet-rpc: " in checks["daemon"]["detail"]
+    assert "exited with code 2 before it answered: duet-rpc: " in checks["daemon"]["detail"]
 
 
 def test_a_configuration_that_is_a_folder(env: dict[str, str], tmp_path: Path) -> None:
     code, checks = examine({**env, "DUET_RPC_CONFIG": str(tmp_path)})
     assert code == 1
-    assert "can't be read: Is a directory" in checks["config"]["detail"]
+    assert "cannot be read: Is a directory" in checks["config"]["detail"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_configuration_that_can_not_be_read(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_read(env: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("")
     path.chmod(0)
     code, checks = examine({**env, "DUET_RPC_CONFIG": str(path)})
     assert code == 1
-    assert "can't be read: Permission denied" in checks["config"]["detail"]
+    assert "cannot be read: Permission denied" in checks["config"]["detail"]
 
 
 def test_every_configuration_file_in_force_is_named(env: dict[str, str], tmp_path: Path) -> None:
@@ -333,7 +331,7 @@ def test_every_configuration_file_in_force_is_named(env: dict[str, str], tmp_pat
     project = tmp_path / ".duet-rpc.toml"
     for path in (user, project):
         path.write_text('[log]\nlevel = "info"\n')
-    code, out, _ = say(["doctor"], env, cwd=tmp_path)
+    code, out, _ = invoke(["doctor"], env, cwd=tmp_path)
     assert code == 0
     assert f"✓ config       {user}\n✓ config       {project}\n" in out
 
@@ -342,12 +340,12 @@ def test_every_configuration_file_in_force_is_named(env: dict[str, str], tmp_pat
     ("name", "detail", "fix"),
     [
         ("missing/duet.log", "No such file or directory", "mkdir -p "),
-        ("folder", "Is a directory", "name another file in DUET_RPC_LOG"),
+        ("folder", "Is a directory", "set DUET_RPC_LOG to another file"),
         ("file/duet.log", "Not a directory", "mkdir -p "),
-        ("pipe", "No such device or address", "name another file in DUET_RPC_LOG"),
+        ("pipe", "No such device or address", "set DUET_RPC_LOG to another file"),
     ],
 )
-def test_a_log_that_can_not_be_written(
+def test_a_log_that_cannot_be_written(
     name: str, detail: str, fix: str, env: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -368,12 +366,12 @@ def test_a_log_that_the_daemon_would_refuse_is_refused(env: dict[str, str], tmp_
     os.lchown(shared / "link", 12345, 12345)
     code, checks = examine({**env, "DUET_RPC_LOG": str(shared / "link")})
     assert (code, trouble(checks)) == (1, {"log": "fail"})
-    detail = f"{shared / 'link'} leads through a link of another user: the log goes to stderr"
+    detail = f"{shared / 'link'} leads through a link of another user; the log goes to stderr"
     assert checks["log"]["detail"] == detail
     assert not target.exists()
 
 
-def test_a_log_that_can_be_written_is_left_as_it_was(env: dict[str, str], tmp_path: Path) -> None:
+def test_checking_a_log_file_leaves_it_unchanged(env: dict[str, str], tmp_path: Path) -> None:
     path, link = tmp_path / "duet.log", tmp_path / "link"
     link.symlink_to(path)
     for name in (path, link):
@@ -385,25 +383,25 @@ def test_a_log_that_can_be_written_is_left_as_it_was(env: dict[str, str], tmp_pa
     assert (code, path.read_text()) == (0, "a line\n")
 
 
-def test_a_terminal_is_a_place_for_a_log(env: dict[str, str]) -> None:
+def test_a_terminal_can_be_the_log(env: dict[str, str]) -> None:
     with Person(["doctor"], {**env, "DUET_RPC_LOG": "/dev/tty"}) as person:
         assert person.leave() == 0
     assert "✓ log          /dev/tty" in person.screen
 
 
-def test_what_a_daemon_says_at_its_end_is_shown_where_it_logs_to_a_file(
+def test_the_last_stderr_line_of_a_failed_daemon_is_quoted(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "bad.py"
     file.write_text("import os, sys\nsys.stderr.write('no licence\\n')\nos._exit(3)\n")
     env["DUET_RPC_LOG"] = str(tmp_path / "duet.log")
-    code, out, _ = say(["doctor", "--methods", str(file)], env)
+    code, out, _ = invoke(["doctor", "--methods", str(file)], env)
     assert code == 1
-    assert "✗ daemon       the daemon ended with exit code 3 before it answered: no licence" in out
+    assert "✗ daemon       the daemon exited with code 3 before it answered: no licence" in out
     assert not (tmp_path / "duet.log").exists()
 
 
-# What goes wrong: the daemon.
+# Problems with the daemon.
 
 
 def test_the_fix_for_methods_that_end_the_daemon_shows_it(
@@ -411,27 +409,27 @@ def test_the_fix_for_methods_that_end_the_daemon_shows_it(
 ) -> None:
     file = tmp_path / "bad methods.py"
     file.write_text("import os\nos._exit(3)\n")
-    _, out, _ = say(["doctor", "--json", "--methods", str(file)], env)
+    _, out, _ = invoke(["doctor", "--json", "--methods", str(file)], env)
     (check,) = (each for each in json.loads(out)["checks"] if each["status"] == "fail")
-    program, *words = shlex.split(check["fix"].split("`")[1])
-    assert program == "duet-rpc"
-    code, _, err = say(words, env)
+    python, *words = shlex.split(check["fix"].split("`")[1])
+    assert (python, words[:2]) == ("python", ["-m", "duet_rpc"])
+    code, _, err = invoke(words[2:], env)
     assert code == 1
-    assert "the daemon ended with exit code 3" in err
+    assert "the daemon exited with code 3" in err
 
 
 @pytest.mark.parametrize(
     ("daemon", "detail"),
     [
-        ("exit", "the daemon ended with exit code 3 before it answered"),
-        ("crash", "the daemon was ended by SIGKILL before it answered"),
-        ("nowhere", "the daemon can't be started: No such file or directory"),
+        ("exit", "the daemon exited with code 3 before it answered"),
+        ("crash", "the daemon was killed by SIGKILL before it answered"),
+        ("nowhere", "cannot start the daemon, "),
         ("deaf", "the daemon did not answer within 0.5 s"),
-        ("raw", "the daemon's reply can't be read as JSON"),
+        ("raw", "the daemon's reply is not valid JSON"),
     ],
 )
 def test_a_daemon_that_does_not_answer(daemon: str, detail: str, env: dict[str, str]) -> None:
-    env = {**env, "PATIENCE": "0.5" if daemon == "deaf" else "10", "FAKE_REPLY": "x"}
+    env = {**env, "TIMEOUT": "0.5" if daemon == "deaf" else "10", "FAKE_REPLY": "x"}
     code, checks = examine(env, with_fake(daemon))
     assert (code, trouble(checks)) == (1, {"daemon": "fail"})
     assert checks["daemon"]["detail"].startswith(detail)
@@ -460,14 +458,14 @@ def test_a_stdout_with_more_than_frames(daemon: str, junk: str, env: dict[str, s
 def test_a_python_that_prints_when_it_starts(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('Hello from the company', flush=True)\n")
     env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
-    code, out, _ = say(["doctor"], env)
+    code, out, _ = invoke(["doctor"], env)
     assert code == 1
-    assert "✗ daemon       the daemon wrote to stdout what is no frame: Hello from the" in out
+    assert "✗ daemon       the daemon's stdout has text that is not a frame: Hello from" in out
     assert "✗ stdout " in out
 
 
 def test_no_place_for_temporary_files_is_no_traceback(env: dict[str, str]) -> None:
-    """Taken away by hand: Python tries /tmp and the working directory as well."""
+    """TemporaryFile is replaced: Python would fall back to /tmp and the working directory."""
     code = (
         "import tempfile\n"
         "def refuse(*_):\n    raise FileNotFoundError(2, 'No usable temporary directory found')\n"
@@ -476,32 +474,32 @@ def test_no_place_for_temporary_files_is_no_traceback(env: dict[str, str]) -> No
     )
     exit_code, checks = examine(env, [sys.executable, "-c", code])
     assert exit_code == 1
-    assert "no folder for temporary files" in checks["daemon"]["detail"]
+    assert "cannot create a temporary file" in checks["daemon"]["detail"]
 
 
-# What goes wrong: Emacs.
+# Problems with Emacs.
 
 
 @pytest.mark.parametrize(
     ("script", "found", "detail"),
     [
-        (None, {"Emacs": "warn"}, "there is no emacs on PATH"),
+        (None, {"Emacs": "warn"}, "no emacs on PATH"),
         ('echo "emacs 27.2"; echo "jsonrpc 1.0.12"', {"Emacs": "fail"}, "27.2, "),
         ('echo "emacs 28.0.91"; echo "jsonrpc 1.0.14"', {"Emacs": "fail"}, "28.0.91, "),
         ('echo "emacs 26.1"', {"Emacs": "fail", "jsonrpc.el": "fail"}, "26.1, "),
-        ("exit 127", {"Emacs": "fail"}, "does not say its version"),
-        ('echo "emacs what"', {"Emacs": "fail"}, "does not say its version"),
+        ("exit 127", {"Emacs": "fail"}, "does not print its version"),
+        ('echo "emacs what"', {"Emacs": "fail"}, "does not print its version"),
         ("sleep 30", {"Emacs": "fail"}, "did not answer within 1 s"),
     ],
 )
-def test_an_emacs_that_will_not_do(
+def test_an_emacs_that_does_not_work(
     script: str | None, found: dict[str, str], detail: str, env: dict[str, str]
 ) -> None:
     if script is None:
         (Path(env["PATH"]) / "emacs").unlink()
     else:
         put_emacs(env, script)
-    code, checks = examine({**env, "PATIENCE": "1"}, with_fake("methods"))
+    code, checks = examine({**env, "TIMEOUT": "1"}, with_fake("methods"))
     assert (code, trouble(checks)) == (1 if script else 0, found)
     assert detail in checks["Emacs"]["detail"]
 
@@ -516,10 +514,10 @@ def test_an_emacs_without_jsonrpc(env: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "status", "detail"),
     [
-        (None, "warn", "is missing"),
+        (None, "warn", "duet-rpc.el not found"),
         (";;; duet-rpc.el\n;; Version: 0.0.9\n", "fail", f"is 0.0.9, the .pyz is {__version__}"),
-        (";;; duet-rpc.el\n", "fail", "does not say its version"),
-        ("", "fail", "can't be read: Is a directory"),
+        (";;; duet-rpc.el\n", "fail", "has no version line"),
+        ("", "fail", "cannot be read: Is a directory"),
     ],
 )
 def test_an_elisp_file_of_another_release(

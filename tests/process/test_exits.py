@@ -21,6 +21,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,11 +30,21 @@ from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM
 import pytest
 
 from tests.exits import FOREVER, STATES, Held
-from tests.support import PYZ, TOP, load, request, split_frames
+from tests.support import (
+    PYZ,
+    TOP,
+    load,
+    request,
+    shortest,
+    split_frames,
+    wait_for_exit,
+    wait_until,
+)
+from tests.terminal import is_alive
 
 PATIENCE = 20
-LIMIT = 3.0
-"""The contract's two seconds, and one for a machine that has other things to do."""
+LIMIT = 2.0
+"""The contract's two seconds, by a stopwatch outside; the best of three counts."""
 
 SIGNALS = [SIGINT, SIGTERM, SIGHUP]
 RUNNING = [name for name in STATES if name.startswith("method in")]
@@ -69,7 +80,9 @@ def hold(tmp_path: Path) -> Iterator[Callable[..., Held]]:
     made: list[Held] = []
 
     def make(state: str, seconds: float = FOREVER) -> Held:
-        made.append(Held(state, tmp_path, seconds))
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Held(state, folder, seconds))
         return made[-1]
 
     yield make
@@ -93,39 +106,49 @@ def expected(trigger: str, state: str) -> list[object]:
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_it_leaves(trigger: str, state: str, hold: Callable[..., Held]) -> None:
     # A request to shut down waits its turn behind the method that runs.
-    held = hold(state, 1.0 if trigger == "shutdown" else FOREVER)
+    seconds = 1.0 if trigger == "shutdown" else FOREVER
+    assert shortest(lambda: leave(trigger, hold(state, seconds)), LIMIT) < LIMIT
+
+
+def leave(trigger: str, held: Held) -> float:
+    """Pull a trigger and check what comes of it; return how long it took."""
+    state = held.state
     if state == "during start-up" and trigger not in ("SIGINT", "SIGTERM", "SIGHUP"):
         os.close(held.config)
     start = time.monotonic()
     TRIGGERS[trigger](held)
-    code = held.process.wait(PATIENCE)
+    code = wait_for_exit(held.process)
     took = time.monotonic() - start
     out, log = held.rest()
     assert code == (1 if trigger == "EPIPE" else 0)
-    assert took < LIMIT
     assert "Traceback" not in log
     assert not left_over(held.process.pid)
     if state == "reply half written" and trigger != "shutdown":
-        return
+        return took
     assert [load(body)["id"] for body in split_frames(out)] == expected(trigger, state)
     if state in ("stderr full", *STARTING):
-        return
+        return took
     if trigger == "EPIPE":
         assert log.count("stdout is closed: the client is gone") == 1
     else:
         word = {"EOF": "stdin closed", "shutdown": "shutdown requested"}.get(trigger, trigger)
         assert len(re.findall(f"INFO  {word}.*, shutting down gracefully", log)) == 1
+    return took
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if state != "method stuck in C"])
 def test_it_leaves_when_its_parent_is_killed(state: str, tmp_path: Path) -> None:
-    with Parent(state, tmp_path) as parent:
-        start = time.monotonic()
-        parent.process.kill()
-        while not is_gone(parent.daemon):
-            assert time.monotonic() - start < LIMIT, "the daemon outlived its parent"
-            time.sleep(0.02)
-        assert not left_over(parent.daemon)
+    def attempt() -> float:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        with Parent(state, folder) as parent:
+            start = time.monotonic()
+            parent.process.kill()
+            wait_until(lambda: not is_alive(parent.daemon), "the daemon has ended")
+            took = time.monotonic() - start
+            assert not left_over(parent.daemon)
+        return took
+
+    assert shortest(attempt, LIMIT) < LIMIT
 
 
 @pytest.mark.parametrize("trigger", [*TRIGGERS, "parent killed"])
@@ -134,12 +157,9 @@ def test_stuck_in_c_code_it_can_only_be_killed(trigger: str, tmp_path: Path) -> 
         with Parent("method stuck in C", tmp_path) as parent:
             parent.process.kill()
             time.sleep(2.5)
-            assert not is_gone(parent.daemon)
+            assert is_alive(parent.daemon)
             os.kill(parent.daemon, SIGKILL)
-            until = time.monotonic() + LIMIT
-            while not is_gone(parent.daemon):
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            wait_until(lambda: not is_alive(parent.daemon), "the daemon has ended")
         return
     held = Held("method stuck in C", tmp_path)
     try:
@@ -147,7 +167,7 @@ def test_stuck_in_c_code_it_can_only_be_killed(trigger: str, tmp_path: Path) -> 
         with pytest.raises(subprocess.TimeoutExpired):
             held.process.wait(2.5)
         held.process.kill()
-        assert held.process.wait(LIMIT) == -SIGKILL
+        assert held.process.wait(PATIENCE) == -SIGKILL
         out, log = held.rest()
         assert "Traceback" not in log
         assert (out, left_over(held.process.pid)) == (b"", [])
@@ -201,16 +221,8 @@ class Parent:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate()
-        if not is_gone(self.daemon):
+        if is_alive(self.daemon):
             os.kill(self.daemon, SIGKILL)
-
-
-def is_gone(pid: int) -> bool:
-    """Return True where a process has ended, reaped or not."""
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return not state or state.startswith("Z")
 
 
 def left_over(session: int) -> list[str]:

@@ -384,9 +384,7 @@ def test_an_id_of_thousands_of_digits_is_nobodys(tmp_path: Path) -> None:
         ('{"jsonrpc":"2.0","id":ID}', "method must be a string"),
     ],
 )
-def test_an_invalid_reply_is_an_error_at_once(
-    tmp_path: Path, reply: str, reason: str
-) -> None:
+def test_an_invalid_reply_is_an_error_at_once(tmp_path: Path, reply: str, reason: str) -> None:
     with gateway(tmp_path, {"a": backend()}) as client:
         error = client.ask("a/reply", [reply])["error"]
         assert error["code"] == -32603

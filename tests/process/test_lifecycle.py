@@ -5,26 +5,54 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, Signals
+from typing import Any
 
 import pytest
 
-from tests.support import SOURCE, WITH_METHODS, Client, daemon, notification, request
+from tests.exits import unread
+from tests.support import (
+    SOURCE,
+    TOP,
+    WITH_METHODS,
+    Client,
+    daemon,
+    notification,
+    request,
+    shortest,
+    wait_for_file,
+    wait_until,
+)
+from tests.terminal import is_alive
+
+WINDOW = 2.0
+HANGING = [*SOURCE, "rpc", "--methods", str(TOP / "tests" / "hanging_methods.py")]
 
 SIGNALS = [SIGINT, SIGTERM, SIGHUP]
 TRIGGERS: dict[str, Callable[[Client], None]] = {
     "EOF": lambda client: client.close_input(),
     **{number.name: lambda client, n=number: client.signal(n) for number in SIGNALS},  # type: ignore[misc]
 }
+
+
+@contextmanager
+def running(folder: Path, data: bytes, **options: Any) -> Iterator[Client]:
+    """Run a daemon in which the first of some requests is being worked on."""
+    mark = folder / "running"
+    mark.unlink(missing_ok=True)
+    with daemon(HANGING, {"TEST_MARK": str(mark)}, **options) as client:
+        client.send(data)
+        wait_for_file(mark)
+        yield client
 
 
 def end(client: Client) -> tuple[int, str]:
@@ -36,16 +64,20 @@ def end(client: Client) -> tuple[int, str]:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_an_idle_daemon_at_once_and_the_log_names_it(number: Signals) -> None:
-    with daemon() as client:
-        client.call("version")
-        start = time.monotonic()
-        client.signal(number)
-        client.wait()
-        assert time.monotonic() - start < 1.0
-        code, log = end(client)
-    assert code == 0
-    assert f"INFO  {number.name} received, shutting down gracefully" in log
-    assert "Traceback" not in log
+    def attempt() -> float:
+        with daemon() as client:
+            client.call("version")
+            start = time.monotonic()
+            client.signal(number)
+            client.wait()
+            took = time.monotonic() - start
+            code, log = end(client)
+        assert code == 0
+        assert f"INFO  {number.name} received, shutting down gracefully" in log
+        assert "Traceback" not in log
+        return took
+
+    assert shortest(attempt, 0.5) < 0.5
 
 
 def test_a_signal_right_after_a_reply_is_never_missed() -> None:
@@ -55,7 +87,7 @@ def test_a_signal_right_after_a_reply_is_never_missed() -> None:
             client.signal(SIGTERM)
             code, seconds = client.wait()
             assert code == 0
-            assert seconds < 1.5
+            assert seconds < WINDOW
 
 
 JUST_BEFORE = r"""
@@ -99,7 +131,7 @@ def test_a_signal_in_the_last_moment_before_it_sleeps_is_not_missed(
         client.send(request(1, "late"))
         client.receive()
         code, seconds = client.wait()
-        assert (code, seconds < 1.0) == (0, True)
+        assert (code, seconds < WINDOW) == (0, True)
         assert "SIGTERM received" in end(client)[1]
 
 
@@ -114,30 +146,27 @@ def test_a_signal_in_the_middle_of_many_requests_is_not_missed(number: Signals) 
                 client.call("version", id=id)
             client.signal(number)
             code, seconds = client.wait()
-            assert (code, seconds < 1.5) == (0, True)
+            assert (code, seconds < WINDOW) == (0, True)
 
 
-def test_a_parent_that_blocks_signals_does_no_harm() -> None:
+def test_a_parent_that_blocks_signals_does_no_harm(tmp_path: Path) -> None:
     def block() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
-    with daemon(WITH_METHODS, preexec_fn=block) as client:
-        assert client.process.stderr is not None
-        assert select.select([client.process.stderr], [], [], 5)[0]  # the line that it started
-        client.send(request(1, "spin", [60]))
-        time.sleep(0.3)
+    with running(tmp_path, request(1, "spin", [60]), preexec_fn=block) as client:
         client.signal(SIGTERM)
         assert client.wait()[0] == 0
 
 
-def test_stray_signals_of_the_supervision_break_no_method() -> None:
-    with daemon(WITH_METHODS) as client:
+def test_a_storm_of_harmless_signals_breaks_no_method() -> None:
+    harmless = [signal.SIGWINCH, signal.SIGCHLD, signal.SIGURG, signal.SIGVTALRM]
+    with daemon(HANGING) as client:
         client.call("version")
         for id in range(20):
             client.send(request(id, "spin", [0.1]))
             while client.silent_for(0):
-                client.signal(signal.SIGURG)
-                client.signal(signal.SIGVTALRM)
+                for number in harmless:
+                    client.signal(number)
             assert client.receive() == {"jsonrpc": "2.0", "id": id, "result": "spun"}
 
 
@@ -177,18 +206,23 @@ def test_what_comes_while_a_method_is_deep_in_a_recursion_is_read_as_ever(room: 
 def test_what_a_client_that_is_gone_has_left_in_the_queue_is_not_done_to_the_end(
     ended: float,
 ) -> None:
-    with daemon(WITH_METHODS) as client:
-        client.call("version")
-        client.send(notification("spin", [1.4]) * 20)
-        client.close_input()
-        time.sleep(ended)
-        assert client.process.stdout is not None
-        client.process.stdout.close()
-        client.process.stdout = None
-        code, seconds = client.wait()
-        assert seconds < 3.0
-        assert code == 1
-        assert end(client)[1].count("stdout is closed: the client is gone") == 1
+    def attempt() -> float:
+        with daemon(WITH_METHODS) as client:
+            client.call("version")
+            client.send(notification("spin", [1.4]) * 20)
+            start = time.monotonic()
+            client.close_input()
+            time.sleep(ended)
+            assert client.process.stdout is not None
+            client.process.stdout.close()
+            client.process.stdout = None
+            code, _ = client.wait()
+            took = time.monotonic() - start
+            assert code == 1
+            assert end(client)[1].count("stdout is closed: the client is gone") == 1
+        return took
+
+    assert shortest(attempt, WINDOW) < WINDOW
 
 
 def test_a_pipe_that_somebody_made_non_blocking_is_read_as_any_other() -> None:
@@ -214,74 +248,74 @@ def test_a_signal_inside_a_frame_ends_it_without_a_reply(number: Signals) -> Non
         client.signal(number)
         code, seconds = client.wait()
         assert (code, client.process.stdout.read()) == (0, b"")  # type: ignore[union-attr]
-        assert seconds < 1.0
+        assert seconds < WINDOW
 
 
 @pytest.mark.parametrize("method", ["spin", "sleep"])
 @pytest.mark.parametrize("trigger", TRIGGERS)
-def test_a_running_request_has_two_seconds(trigger: str, method: str) -> None:
-    with daemon(WITH_METHODS) as client:
-        client.call("version")
-        client.send(request(1, method, [60]))
-        time.sleep(0.5)
-        start = time.monotonic()
-        TRIGGERS[trigger](client)
-        code, log = end(client)
-        took = time.monotonic() - start
-    assert code == 0
-    assert 1.5 < took < 3.0
-    assert "shutting down gracefully" in log
-    assert "method still running 2 s after shutdown began" in log
+def test_a_running_request_has_two_seconds(trigger: str, method: str, tmp_path: Path) -> None:
+    def attempt() -> float:
+        with running(tmp_path, request(1, method, [60])) as client:
+            start = time.monotonic()
+            TRIGGERS[trigger](client)
+            client.wait()
+            took = time.monotonic() - start
+            code, log = end(client)
+        assert code == 0
+        assert took > 1.2
+        assert "shutting down gracefully" in log
+        assert "still running" in log
+        return took
+
+    assert shortest(attempt, WINDOW) < WINDOW
 
 
 @pytest.mark.parametrize("method", ["spin", "sleep"])
 @pytest.mark.parametrize("trigger", TRIGGERS)
-def test_a_request_that_is_done_in_time_sends_its_reply(trigger: str, method: str) -> None:
-    with daemon(WITH_METHODS) as client:
-        client.call("version")
-        client.send(request(1, method, [1.0]) + request(2))
-        time.sleep(0.5)
+def test_a_request_that_is_done_in_time_sends_its_reply(
+    trigger: str, method: str, tmp_path: Path
+) -> None:
+    with running(tmp_path, request(1, method, [0.8]) + request(2)) as client:
         TRIGGERS[trigger](client)
         assert client.receive()["id"] == 1
         if trigger == "EOF":  # received whole before the end: answered
             assert client.receive()["id"] == 2
         code, log = end(client)
     assert code == 0
-    assert "gave up" not in log
+    assert "still running" not in log
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
-def test_a_reply_stuck_in_a_full_pipe_has_two_seconds(trigger: str) -> None:
-    with daemon(WITH_METHODS) as client:
-        client.call("version")
-        client.send(request(1, "big", [5_000_000]))
-        time.sleep(0.7)
-        start = time.monotonic()
-        TRIGGERS[trigger](client)
-        code, took = client.wait()
-        took = time.monotonic() - start
-    assert code == 0
-    assert 1.5 < took < 3.0
+def test_a_reply_stuck_in_a_full_pipe_has_two_seconds(trigger: str, tmp_path: Path) -> None:
+    def attempt() -> float:
+        with running(tmp_path, request(1, "big", [5_000_000])) as client:
+            assert client.process.stdout is not None
+            stdout = client.process.stdout.fileno()
+            wait_until(lambda: unread(stdout) >= 4096, "a part of the reply has come")
+            start = time.monotonic()
+            TRIGGERS[trigger](client)
+            code, _ = client.wait()
+            took = time.monotonic() - start
+        assert code == 0
+        assert took > 1.2
+        return took
+
+    assert shortest(attempt, WINDOW) < WINDOW
 
 
-def test_a_reply_stuck_for_a_while_arrives_after_all() -> None:
-    with daemon(WITH_METHODS) as client:
-        client.call("version")
-        client.send(request(1, "big", [5_000_000]))
+def test_a_reply_stuck_for_a_while_arrives_after_all(tmp_path: Path) -> None:
+    with running(tmp_path, request(1, "big", [5_000_000])) as client:
         time.sleep(1.0)
         client.close_input()
         time.sleep(0.5)
         assert len(client.receive()["result"]) == 5_000_000
         code, log = end(client)
     assert code == 0
-    assert "gave up" not in log
+    assert "still running" not in log
 
 
-def test_more_signals_change_nothing() -> None:
-    with daemon(WITH_METHODS) as client:
-        client.call("version")
-        client.send(request(1, "sleep", [1.0]))
-        time.sleep(0.4)
+def test_more_signals_change_nothing(tmp_path: Path) -> None:
+    with running(tmp_path, request(1, "sleep", [0.8])) as client:
         for number in SIGNALS * 3:
             client.signal(number)
             time.sleep(0.02)
@@ -291,12 +325,10 @@ def test_more_signals_change_nothing() -> None:
     assert log.count("received, shutting down") == 1
 
 
-def test_after_a_signal_nothing_more_is_read() -> None:
-    with daemon(WITH_METHODS) as client:
-        client.call("version")
-        client.send(request(1, "sleep", [0.8]))
-        time.sleep(0.4)
+def test_after_a_signal_nothing_more_is_read(tmp_path: Path) -> None:
+    with running(tmp_path, request(1, "sleep", [0.8])) as client:
         client.signal(SIGTERM)
+        time.sleep(0.2)  # or the request may be there first
         client.send(request(2))
         assert client.receive()["id"] == 1
         client.wait()
@@ -306,7 +338,7 @@ def test_after_a_signal_nothing_more_is_read() -> None:
 def test_frames_behind_a_running_method_are_all_answered_at_the_end_of_input() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version")
-        client.send(b"".join(request(n, "sleep", [0.3]) for n in range(4)))
+        client.send(b"".join(request(n, "sleep", [0.2]) for n in range(4)))
         client.close_input()
         assert [client.receive()["id"] for _ in range(4)] == [0, 1, 2, 3]
         code, _ = end(client)
@@ -373,14 +405,17 @@ def test_a_client_that_never_reads_stderr_does_not_stall_it() -> None:
 
 
 def test_a_full_stderr_delays_the_exit_by_half_a_second_at_most() -> None:
-    with daemon(WITH_METHODS) as client:
-        client.call("version")
-        for number in range(3000):
-            client.call("version", id=number)
-        client.close_input()
-        code, seconds = client.wait()
-    assert code == 0
-    assert seconds < 1.2
+    def attempt() -> float:
+        with daemon(WITH_METHODS) as client:
+            client.call("version")
+            for number in range(3000):
+                client.call("version", id=number)
+            client.close_input()
+            code, seconds = client.wait()
+        assert code == 0
+        return seconds
+
+    assert shortest(attempt, 0.65) < 0.65
 
 
 def test_stdout_is_given_back_as_it_came() -> None:
@@ -408,21 +443,7 @@ def test_the_parent_killed_with_9_leaves_no_orphan() -> None:
     time.sleep(0.5)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    end_of_patience = time.monotonic() + 5
-    while time.monotonic() < end_of_patience:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            break
-        try:  # nobody may be there to reap it
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().split()[2] == "Z":
-                    break
-        except FileNotFoundError:
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("the daemon outlived its parent")
+    wait_until(lambda: not is_alive(pid), "the daemon has ended with its parent")
     parent.communicate()
 
 
@@ -438,7 +459,7 @@ def test_a_person_at_a_terminal_is_told_what_to_do() -> None:
     os.close(main)
     assert code == 0
     hint = log.splitlines()[0]
-    for words in ("waiting", "Ctrl-D", "duet-rpc call", "duet-rpc console"):
+    for words in ("waiting", "Ctrl-D", "duet_rpc call", "duet_rpc console"):
         assert words in hint
 
 

@@ -288,4 +288,4 @@ def test_the_flag_goes_with_mcp_only(words: list[str]) -> None:
     client = Mcp([*SOURCE, *words])
     _, err = client.process.communicate(timeout=PATIENCE)
     assert client.process.returncode == 2
-    assert b"--gateway goes with mcp only" in err
+    assert b"--gateway is an option of mcp, " in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -200,13 +201,25 @@ def test_a_file_may_import_what_lies_beside_it(tmp_path: Path) -> None:
 
 BROKEN = {
     "syntax": ("x = (\n", r"words.py:1: SyntaxError"),
-    "import": ("import no_such_thing\n", "words.py:1: ModuleNotFoundError: No module named"),
-    "raise": ("\n\nraise ValueError('no')\n", "words.py:3: ValueError: no"),
+    "import": (
+        "import no_such_thing.below\n",
+        "words.py:1 imports 'no_such_thing', which is not installed. "
+        f"Install it: {sys.executable} -m pip install no_such_thing\n",
+    ),
+    "import of a part": (
+        "import json.no_such_part\n",
+        "words.py:1 imports 'json.no_such_part', which was not found\n",
+    ),
+    "import of a name": (
+        "from json import no_such_name\n",
+        "words.py:1: ImportError\n",
+    ),
+    "raise": ("\n\nraise ValueError('no')\n", "words.py:3: ValueError\n"),
     "file": (
         "open('/private/folder/notes.txt')\n",
-        "words.py:1: FileNotFoundError: No such file or directory: notes.txt\n",
+        "words.py:1: FileNotFoundError\n",
     ),
-    "exit": ("import sys\nsys.exit(3)\n", "words.py:2: SystemExit: 3"),
+    "exit": ("import sys\nsys.exit(3)\n", "words.py:2: SystemExit\n"),
     "hint": (
         "from duet_rpc import method\n@method\ndef f(x: bytes): pass\n",
         "words.py:2: f: parameter x: the hint bytes has no form in JSON",
@@ -252,7 +265,7 @@ BROKEN = {
     "a hint that raises": (
         "from duet_rpc import method\nclass Odd:\n    def __hash__(self): 1 / 0\n"
         "    def __call__(self): pass\n@method\ndef f(x: Odd()) -> int: return 1\n",
-        "words.py:5: f: ZeroDivisionError: ",
+        "words.py:5: f: ZeroDivisionError\n",
     ),
     "async": (
         "from duet_rpc import method\n@method\nasync def f() -> int: return 1\n",
@@ -280,7 +293,7 @@ BROKEN = {
     ),
     "an error that can't be said": (
         "class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad\n",
-        "words.py:3: Bad: its message can't be read",
+        "words.py:3: Bad\n",
     ),
     "built-in name": (
         "from duet_rpc import method\n@method('version')\ndef f(): pass\n",
@@ -319,7 +332,7 @@ def test_a_file_that_fails_half_way_leaves_nothing_half_made(tmp_path: Path) -> 
     path = write(tmp_path, WORDS + "1 / 0\n")
     (error,), log = ask(tmp_path, request(1, "word_count", ["a"]), "--methods", str(path))
     assert error["code"] == -32601
-    assert "words.py:21: ZeroDivisionError: division by zero" in log
+    assert "words.py:21: ZeroDivisionError\n" in log
 
 
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
@@ -408,7 +421,7 @@ def test_a_record_that_refuses_its_values_is_named_with_its_line(tmp_path: Path)
         tmp_path, request(1, "f", [{"b": 1}]) + request(2, "f", [{"b": 0}]), "--methods", path
     )
     assert (good, bad["code"]) == (1, -32603)
-    assert "AssertionError: too small (words.py:7 in __post_init__)" in log
+    assert "AssertionError (words.py:7 in __post_init__)" in log
 
 
 # Reloading.
@@ -811,7 +824,7 @@ def test_an_error_whose_message_can_t_be_read_is_an_internal_error(
     results, log = ask(tmp_path, request(1, "bad") + request(2), *flags)
     assert results[0] == {"code": -32603, "message": "Internal error"}
     assert "version" in results[1]
-    assert "Internal error: Bad: its message can't be read (words.py:5 in bad)" in log
+    assert "Internal error: Bad (words.py:5 in bad)" in log
 
 
 def test_a_broken_package_costs_its_own_methods_only(tmp_path: Path) -> None:
@@ -832,7 +845,7 @@ def test_a_fault_of_our_own_costs_one_request() -> None:
     assert replies[0]["error"] == {"code": -32603, "message": "Internal error"}
     assert replies[1]["id"] == 2
     assert log.count("ERROR method=odd") == 2
-    assert "Internal error: KeyError: 'odd' (daemon_with_methods.py" in log
+    assert "Internal error: KeyError (daemon_with_methods.py" in log
 
 
 STRAYS = """
@@ -857,8 +870,8 @@ def test_what_is_raised_where_nobody_can_catch_it_is_a_line_in_the_log(tmp_path:
     flags = ["--methods", str(write(tmp_path, STRAYS))]
     results, log = ask(tmp_path, request(1, "strays", ["of no use"]), *flags)
     assert results == ["done"]
-    assert "ERROR ValueError: of an object (words.py:6 in __del__), ignored" in log
-    assert "ERROR ValueError: of a thread: … (words.py:11 in work), ignored" in log
+    assert "ERROR ValueError (words.py:6 in __del__), ignored" in log
+    assert "ERROR ValueError (words.py:11 in work), ignored" in log
 
 
 def test_a_method_that_takes_the_signals_does_not_keep_them() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import stat
 import sys
@@ -12,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.hostile import typed
-from tests.pyz.test_pyz import VERSION, home, version
+from tests.pyz.test_pyz import VERSION, home, plant, version
 from tests.support import PYZ, SOURCE, TOP, daemon, frame, load, notification, request, run
 
 SECRET = "sk-0123456789-secret"  # noqa: S105
 LEAKY = TOP / "tests" / "leaky_methods.py"
+
+EARLY_AND_LATE = pytest.mark.parametrize("wait", [0.0, 0.8], ids=["direct", "loguru"])
 
 # Every place where a client can put something, except the method's name and the id, which
 # the log shows by contract, cut and escaped.
@@ -60,7 +64,7 @@ PLANTED: dict[str, bytes] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("wait", [0.0, 0.8], ids=["plain", "loguru"])
+@EARLY_AND_LATE
 def test_no_secret_reaches_the_log_at_its_loudest(wait: float) -> None:
     command = [*SOURCE, "rpc", "--log-level", "debug", "--methods", str(LEAKY)]
     with daemon(command, {"SOME_TOKEN": SECRET}) as client:
@@ -84,10 +88,15 @@ def load_any(body: bytes) -> dict[str, object]:
     return {} if b'"$/progress"' in body else load(body)
 
 
-def test_what_is_short_is_left_in_the_message() -> None:
+@pytest.mark.parametrize(("method", "params"), [("number", ["seven"]), ("key", [{"a": "b"}])])
+def test_of_an_exception_the_log_has_type_and_place(method: str, params: list[object]) -> None:
     command = [*SOURCE, "rpc", "--methods", str(LEAKY)]
-    _, _, log = run(request(1, "number", ["seven"]), command)
-    assert "ValueError: invalid literal for int() with base 10: 'seven'" in log
+    _, _, log = run(request(1, method, params), command)
+    kind = {"number": "ValueError", "key": "KeyError"}[method]
+    line = (
+        rf"ERROR method={method} id=1 Internal error: {kind} \(leaky_methods\.py:\d+ in {method}\)"
+    )
+    assert re.search(line + r"\n", log)
 
 
 # The log's file.
@@ -120,6 +129,50 @@ def test_a_link_that_another_user_planted_is_not_followed(tmp_path: Path, where:
     assert target.exists() == (where != "dangling")
 
 
+@pytest.mark.skipif(NOT_ROOT, reason="only root can make what another user would plant")
+@pytest.mark.parametrize("kind", ["a file", "a pipe"])
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o755], ids=["sticky", "open", "the other's"])
+def test_what_another_user_planted_is_not_written(tmp_path: Path, kind: str, mode: int) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    path = shared / "duet.log"
+    if kind == "a pipe":
+        os.mkfifo(path, 0o666)
+    else:
+        path.write_text("")
+    os.chown(path, SOMEBODY, SOMEBODY)
+    if mode == 0o755:
+        os.chown(shared, SOMEBODY, SOMEBODY)
+    shared.chmod(mode)
+    listening = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    code, _, log = run(request(1, "nonsense"), env={"DUET_RPC_LOG": str(path)})
+    assert code == 0
+    assert log.count("WARN  DUET_RPC_LOG ") == 1
+    assert "log to stderr" in log
+    with contextlib.suppress(BlockingIOError):
+        assert os.read(listening, 100) == b""
+    os.close(listening)
+
+
+@EARLY_AND_LATE
+@pytest.mark.skipif(NOT_ROOT, reason="only root can make what another user would plant")
+def test_what_another_user_plants_later_is_not_written(tmp_path: Path, wait: float) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    path = shared / "duet.log"
+    with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
+        client.call("version")
+        time.sleep(wait)
+        path.unlink()
+        path.write_text("")
+        os.chown(path, SOMEBODY, SOMEBODY)
+        client.send(request(2, "nonsense"))
+        assert client.receive()["id"] == 2
+        assert client.finish()[0] == 0
+    assert path.read_text() == ""
+
+
 def test_a_link_of_our_own_is_followed(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir(mode=0o777)
     link = tmp_path / "shared" / "link"
@@ -138,7 +191,7 @@ def test_links_in_a_circle_are_no_place_for_a_log(tmp_path: Path) -> None:
     assert "log to stderr" in log
 
 
-@pytest.mark.parametrize("wait", [0.0, 0.8], ids=["plain", "loguru"])
+@EARLY_AND_LATE
 def test_a_link_in_place_of_the_file_is_not_followed_later(tmp_path: Path, wait: float) -> None:
     path, target = tmp_path / "duet.log", tmp_path / "precious"
     with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
@@ -162,9 +215,7 @@ def test_code_is_loaded_from_nowhere_else(tmp_path: Path, level: str, trouble: s
     env = home(tmp_path)
     version(sys.executable, env)
     (packages,) = tmp_path.glob("home/.cache/duet-rpc/*/site-packages")
-    for file in packages.glob("duet_rpc/**/*.pyc"):
-        file.unlink()
-    (packages / "duet_rpc" / "__init__.py").write_text("raise SystemExit('planted')\n")
+    plant(packages.parent)
     folder = {"root": packages.parent.parent, "build": packages.parent}.get(level, packages)
     if trouble == "others can write":
         folder.chmod(0o777)

@@ -1,4 +1,4 @@
-"""A project's file names code to be run: only after the user has said yes."""
+"""A project's file that names code to run: ignored until the user trusts it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import SOURCE, TOP, request, run
 from tests.terminal import Person, environment
-from tests.terminal import say as plainly
+from tests.terminal import invoke as invoke_plain
 
 METHOD = "from duet_rpc import method\n@method\ndef mine() -> int: return 1\n"
 
@@ -28,7 +28,9 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def say(project: Path, *words: str, typed: str | None = None, **more: str) -> tuple[int, str, str]:
+def invoke(
+    project: Path, *words: str, typed: str | None = None, **more: str
+) -> tuple[int, str, str]:
     """Run duet-rpc in the project; `typed` is what a person types at a terminal."""
     env = {
         **os.environ,
@@ -65,16 +67,16 @@ def call(project: Path) -> tuple[object, str]:
     return replies[0].get("result", replies[0].get("error", {}).get("code")), log
 
 
-def test_until_it_is_trusted_its_code_is_skipped_and_the_rest_counts(project: Path) -> None:
+def test_before_trust_only_settings_that_run_code_are_skipped(project: Path) -> None:
     result, log = call(project)
     assert result == -32601
     assert "WARN  [methods] of the project's .duet-rpc.toml is skipped" in log
-    assert "run `duet-rpc trust` there" in log
+    assert "run `python -m duet_rpc trust` there" in log
     assert "level debug" in log
 
 
-def test_trusted_it_runs_until_it_is_changed(project: Path) -> None:
-    code, out, _ = say(project, "trust", "--yes")
+def test_a_trusted_file_runs_until_it_changes(project: Path) -> None:
+    code, out, _ = invoke(project, "trust", "--yes")
     assert code == 0
     assert str(project / "mine.py") in out
     assert call(project)[0] == 1
@@ -82,15 +84,15 @@ def test_trusted_it_runs_until_it_is_changed(project: Path) -> None:
     file = project / ".duet-rpc.toml"
     file.write_text(file.read_text() + "\n")
     assert call(project)[0] == -32601
-    say(project, "trust", "--yes")
+    invoke(project, "trust", "--yes")
     assert call(project)[0] == 1
-    assert "no longer trusted" in say(project, "untrust")[1]
+    assert "no longer trusted" in invoke(project, "untrust")[1]
     assert call(project)[0] == -32601
-    assert "is not trusted" in say(project, "untrust")[1]
+    assert "is not trusted" in invoke(project, "untrust")[1]
 
 
 def test_the_same_text_elsewhere_is_not_trusted(project: Path) -> None:
-    say(project, "trust", "--yes")
+    invoke(project, "trust", "--yes")
     other = project.parent / "other"
     (other / "below").mkdir(parents=True)
     (other / "mine.py").write_text(METHOD)
@@ -99,7 +101,7 @@ def test_the_same_text_elsewhere_is_not_trusted(project: Path) -> None:
 
 
 def test_a_link_to_a_trusted_file_is_not_trusted(project: Path) -> None:
-    say(project, "trust", "--yes")
+    invoke(project, "trust", "--yes")
     other = project.parent / "other"
     (other / "below").mkdir(parents=True)
     (other / "mine.py").write_text(METHOD.replace("return 1", "return 666"))
@@ -109,14 +111,14 @@ def test_a_link_to_a_trusted_file_is_not_trusted(project: Path) -> None:
 
 
 def test_a_folder_reached_through_a_link_is_the_same_folder(project: Path) -> None:
-    say(project, "trust", "--yes")
+    invoke(project, "trust", "--yes")
     link = project.parent / "link"
     link.symlink_to("project")
     assert call(link)[0] == 1
 
 
-def test_a_folder_that_is_renamed_is_another_one(project: Path) -> None:
-    say(project, "trust", "--yes")
+def test_a_renamed_folder_is_not_trusted(project: Path) -> None:
+    invoke(project, "trust", "--yes")
     other = project.rename(project.parent / "renamed")
     assert call(other)[0] == -32601
 
@@ -124,40 +126,40 @@ def test_a_folder_that_is_renamed_is_another_one(project: Path) -> None:
 @pytest.mark.parametrize("name", ["a\nb", "a\u2028b", "a\\nb", "a b", "\x1b[2J", "a\rb"])
 def test_a_folder_of_any_name_can_be_trusted(project: Path, name: str) -> None:
     other = project.rename(project.parent / name)
-    code, out, _ = say(other, "trust", "--yes")
+    code, out, _ = invoke(other, "trust", "--yes")
     assert code == 0
     assert "\x1b" not in out
     assert call(other)[0] == 1
-    assert "\x1b" not in say(other, "untrust")[1] + say(other, "config")[1]
+    assert "\x1b" not in invoke(other, "untrust")[1] + invoke(other, "config")[1]
     assert call(other)[0] == -32601
 
 
-def test_a_stdout_that_knows_ascii_only_is_no_traceback(project: Path) -> None:
+def test_an_ascii_stdout_is_no_traceback(project: Path) -> None:
     other = project.rename(project.parent / "ordinateur-à-moi")
     for words in (["trust", "--yes"], ["config"], ["untrust"]):
-        code, out, _ = say(other, *words, PYTHONIOENCODING="ascii")
+        code, out, _ = invoke(other, *words, PYTHONIOENCODING="ascii")
         assert code == 0
         assert r"ordinateur-\xe0-moi" in out
 
 
-def test_what_would_be_run_can_not_hide_itself(project: Path) -> None:
+def test_escape_sequences_cannot_hide_what_would_run(project: Path) -> None:
     (project / ".duet-rpc.toml").write_text('methods.load = ["evil.py\\u001b[2K\\r", "good.py"]\n')
-    out = say(project, "trust", typed="n\n")[1]
+    out = invoke(project, "trust", typed="n\n")[1]
     assert r"evil.py\x1b[2K\r" in out
     assert "\x1b" not in out
 
 
 @pytest.mark.parametrize("home", ["", "relative", "no folder"])
-def test_a_record_that_can_not_be_written_is_said_with_its_name(project: Path, home: str) -> None:
+def test_an_unwritable_record_is_named(project: Path, home: str) -> None:
     if home == "no folder":
         (project.parent / "home").rmdir()
         (project.parent / "home").write_text("")
         home = str(project.parent / "home")
-        message = f"nothing has changed: {home}/.local/state/duet-rpc/trusted can't be written"
+        message = f"nothing was changed: cannot write {home}/.local/state/duet-rpc/trusted: Not a"
     else:
-        message = "nothing has changed: there is no home directory to keep the record in"
+        message = "nothing was changed: no home directory for the record of trusted files; set HOME"
     for words in (["trust", "--yes"], ["untrust"]):
-        code, out, err = say(project, *words, HOME=home)
+        code, out, err = invoke(project, *words, HOME=home)
         if words == ["trust", "--yes"]:
             assert code == 1
             assert message in err
@@ -169,62 +171,62 @@ def test_a_record_that_can_not_be_written_is_said_with_its_name(project: Path, h
     ("typed", "trusted"), [("y\n", True), ("n\n", False), ("\n", False), ("\x04", False)]
 )
 def test_a_person_is_asked(project: Path, typed: str, trusted: bool) -> None:
-    code, out, _ = say(project, "trust", typed=typed)
+    code, out, _ = invoke(project, "trust", typed=typed)
     assert (code == 0) is trusted
     assert "Trust this file as it is now? [y/N]" in out
     assert (call(project)[0] == 1) is trusted
 
 
-def test_a_file_that_the_user_names_is_the_users_own_word(project: Path) -> None:
+def test_a_file_named_by_the_user_needs_no_trust(project: Path) -> None:
     file = str(project / ".duet-rpc.toml")
-    out = say(project, "config", DUET_RPC_CONFIG=file)[1]
+    out = invoke(project, "config", DUET_RPC_CONFIG=file)[1]
     assert f"methods.load    {project / 'mine.py'}  ({file})" in out
     assert "not trusted" not in out
 
 
-def test_where_nobody_can_be_asked_nothing_is_trusted(project: Path) -> None:
-    code, _, err = say(project, "trust")
+def test_without_a_terminal_nothing_is_trusted(project: Path) -> None:
+    code, _, err = invoke(project, "trust")
     assert code == 1
-    assert "add --yes where nobody can be asked" in err
+    assert "not trusted: stdin or stdout is no terminal to ask on; add --yes\n" in err
     assert call(project)[0] == -32601
 
 
 def test_the_record_is_the_users_own(project: Path) -> None:
-    say(project, "trust", "--yes")
+    invoke(project, "trust", "--yes")
     record = project.parent / "home" / ".local" / "state" / "duet-rpc" / "trusted"
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     assert len(record.read_text().splitlines()) == 1
-    say(project, "trust", "--yes")
+    invoke(project, "trust", "--yes")
     assert len(record.read_text().splitlines()) == 1
 
 
 def test_without_a_project_file_there_is_nothing_to_trust(project: Path) -> None:
     (project / ".duet-rpc.toml").unlink()
     for word in ("trust", "untrust"):
-        code, _, err = say(project, word)
+        code, _, err = invoke(project, word)
         assert code == 1
-        assert "no .duet-rpc.toml here or in a folder above" in err
+        assert "no .duet-rpc.toml in this folder or in one above it" in err
 
 
-def test_a_broken_project_file_is_said_to_be_broken(project: Path) -> None:
+def test_a_syntax_error_in_the_project_file_is_reported(project: Path) -> None:
     (project / ".duet-rpc.toml").write_text("[methods\n")
     for word in ("trust", "config", "rpc"):
-        code, _, err = say(project, word)
+        code, _, err = invoke(project, word)
         assert code == 2
         assert "toml:1: Expected" in err
 
 
 def test_config_shows_each_setting_and_its_origin(project: Path) -> None:
     file = str(project / ".duet-rpc.toml")
-    code, out, _ = say(project, "config", "--no-color")
+    code, out, _ = invoke(project, "config", "--no-color")
     assert code == 0
     assert f"log.level       debug  ({file})" in out
     assert "log.color       false  (--no-color)" in out
     assert "log.file        stderr  (default)" in out
     assert "methods.load    nothing  (default)" in out
     assert "! [methods] of the project's .duet-rpc.toml is skipped" in out
-    say(project, "trust", "--yes")
-    out = say(project, "config", "--log-level", "warn")[1]
+    invoke(project, "trust", "--yes")
+    out = invoke(project, "config", "--log-level", "warn")[1]
     assert "log.level       warn  (--log-level)" in out
     assert f"methods.load    {project / 'mine.py'}  ({file})" in out
 
@@ -234,12 +236,12 @@ def test_config_shows_each_setting_and_its_origin(project: Path) -> None:
     [
         ('[methods]\nload = "x.py"\n', ":2: methods.load must be a list of files and modules"),
         ("[methods]\nload = [1]\n", ":2: methods.load must be a list of files and modules"),
-        ("[methods]\nlaod = []\n", ":2: no such key: methods.laod; did you mean load?"),
+        ("[methods]\nlaod = []\n", ":2: unknown key 'methods.laod'; did you mean 'load'?"),
     ],
 )
 def test_wrong_keys_are_named_trusted_or_not(project: Path, text: str, message: str) -> None:
     (project / ".duet-rpc.toml").write_text(text)
-    code, _, err = say(project, "config")
+    code, _, err = invoke(project, "config")
     assert code == 2
     assert message in err
 
@@ -253,20 +255,20 @@ cwd = "below"
 start = "eager"
 """
     (project / ".duet-rpc.toml").write_text(text)
-    _, _, err = say(project, "gateway")
+    _, _, err = invoke(project, "gateway")
     assert "[backends] of the project's .duet-rpc.toml is skipped" in err
-    assert say(project, "call", "evil/x")[0] == 1
-    code, out, err = say(project, "gateway", "--check")
-    assert (code, "is skipped" in err, "there are no backends" in out) == (1, True, True)
-    code, out, _ = say(project, "trust", typed="n\n")
+    assert invoke(project, "call", "evil/x")[0] == 1
+    code, out, err = invoke(project, "gateway", "--check")
+    assert (code, "is skipped" in err, "no backends are configured" in out) == (1, True, True)
+    code, out, _ = invoke(project, "trust", typed="n\n")
     assert "LD_PRELOAD=x.so sh -c" in out
     assert f"cd {project / 'below'} && " in out
     assert "(backend evil)" in out
     assert "\x1b" not in out, "nothing in it takes effect on the terminal"
     assert not ran.exists()
-    say(project, "trust", "--yes")
-    assert "backends.evil" in say(project, "config")[1]
-    assert say(project, "gateway")[0] == 0
+    invoke(project, "trust", "--yes")
+    assert "backends.evil" in invoke(project, "config")[1]
+    assert invoke(project, "gateway")[0] == 0
     assert ran.exists()
 
 
@@ -280,9 +282,9 @@ def test_streams_may_be_closed(project: Path, closed: str) -> None:
             person.type("y\n")
         assert person.leave() == (0 if closed == "2>&-" else 1)
         if "2>&-" not in closed:
-            assert "not trusted: add --yes where nobody can be asked" in person.screen
+            assert "stdin or stdout is no terminal to ask on; add --yes" in person.screen
     assert (call(project)[0] == 1) is (closed == "2>&-")
-    assert plainly(["trust", "--yes"], env, None, ["sh", "-c", command, *SOURCE])[0] == 0
+    assert invoke_plain(["trust", "--yes"], env, None, ["sh", "-c", command, *SOURCE])[0] == 0
     assert call(project)[0] == 1
 
 
@@ -313,12 +315,12 @@ def test_many_may_trust_and_untrust_at_once(project: Path) -> None:
     assert sorted(each.name for each in state.iterdir()) == ["trusted", "trusted.lock"]
 
 
-def test_a_record_that_can_not_be_replaced_leaves_nothing_behind(project: Path) -> None:
+def test_a_record_that_cannot_be_replaced_leaves_no_temporary_file(project: Path) -> None:
     state = project.parent / "home" / ".local" / "state" / "duet-rpc"
     (state / "trusted").mkdir(parents=True)
-    code, _, err = say(project, "trust", "--yes")
+    code, _, err = invoke(project, "trust", "--yes")
     assert code == 1
-    assert "nothing has changed" in err
+    assert "nothing was changed" in err
     assert sorted(each.name for each in state.iterdir()) == ["trusted", "trusted.lock"]
 
 
@@ -328,24 +330,22 @@ def test_untrust_touches_no_file_whose_name_ends_alike(project: Path) -> None:
     (other / "below").mkdir(parents=True)
     (other / ".duet-rpc.toml").write_text("")
     for folder in (other, project):
-        say(folder, "trust", "--yes", HOME=home)
-    assert "is no longer trusted" in say(project, "untrust", HOME=home)[1]
-    assert "is no longer trusted" in say(other, "untrust", HOME=home)[1]
+        invoke(folder, "trust", "--yes", HOME=home)
+    assert "is no longer trusted" in invoke(project, "untrust", HOME=home)[1]
+    assert "is no longer trusted" in invoke(other, "untrust", HOME=home)[1]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[methods]\nlaod = ["mine.py"]\n', ":2: no such key: methods.laod; did you mean load?"),
+        ('[methods]\nlaod = ["mine.py"]\n', ":2: unknown key 'methods.laod'; did you mean 'load'?"),
         ('[methods]\nload = "mine.py"\n', ":2: methods.load must be a list"),
         ('[methods]\nload = ["mine.py"]\n[log]\nlevel = 3\n', ":4: log.level must be one of"),
         ("backends = 3\n", ":1: backends must be a table"),
     ],
 )
-def test_a_file_with_a_wrong_key_is_not_trusted_but_mended(
-    project: Path, text: str, message: str
-) -> None:
+def test_a_file_with_a_wrong_key_is_refused(project: Path, text: str, message: str) -> None:
     (project / ".duet-rpc.toml").write_text(text)
-    code, out, err = say(project, "trust", "--yes")
+    code, out, err = invoke(project, "trust", "--yes")
     assert (code, out) == (2, "")
     assert message in err

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -41,6 +42,16 @@ def home(folder: Path) -> dict[str, str]:
 def builds(folder: Path) -> list[str]:
     """List the builds that are unpacked below a folder."""
     return sorted(path.parent.name for path in folder.rglob("site-packages"))
+
+
+def plant(build: Path) -> None:
+    """Put code into a build that says so if it is run, with a manifest that fits."""
+    name = "site-packages/duet_rpc/__init__.py"
+    for compiled in build.glob("site-packages/duet_rpc/__pycache__/__init__.*"):
+        compiled.unlink()
+    (build / name).write_text("raise SystemExit('planted')\n")
+    os.utime(build / name, (0, 0))
+    (build / "manifest").write_text(f"1 0\n{(build / name).stat().st_size} {name}")
 
 
 def version(python: str, env: dict[str, str]) -> object:
@@ -85,8 +96,12 @@ def test_a_method_that_uses_loguru_logs_to_the_same_place(
     if place:
         env.update(HOME=place, TMPDIR=place)
     flags = ["--methods", str(path)]
-    code, replies, log = run(request(1, "f") * 2, [python, PYZ, "rpc", *flags], env)
-    assert (code, [reply["result"] for reply in replies]) == (0, [1, 1])
+    with daemon([python, PYZ, "rpc", *flags], env) as client:
+        client.call("version")
+        time.sleep(0.8)  # the log's library is loaded when the client falls silent
+        assert [client.call("f"), client.call("f")] == [1, 1]
+        code, _, log = client.finish()
+    assert code == 0
     theirs = [line.split(maxsplit=1)[1] for line in log.splitlines() if "theirs" in line]
     assert theirs == ["INFO  theirs"] * 2
 
@@ -209,7 +224,6 @@ def test_what_was_unpacked_elsewhere_is_unpacked_at_home_once_that_can_be(tmp_pa
     assert not builds(tmp_path / "home")
     assert version(sys.executable, env) == VERSION
     assert builds(tmp_path / "home") == builds(tmp_path / "tmp")
-    assert list((tmp_path / "home").rglob("start.bin"))
 
 
 @pytest.mark.parametrize("trouble", ["unwritable home", "missing home", "no home", "not ours"])
@@ -244,11 +258,20 @@ def test_without_any_place_to_write_or_keep_it_says_what_to_do(tmp_path: Path) -
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_what_is_planted_in_a_private_folder_would_run(tmp_path: Path) -> None:
+    # So that the tests below can fail.
+    env = home(tmp_path)
+    version(sys.executable, env)
+    (build,) = tmp_path.glob("home/.cache/duet-rpc/*-*")
+    plant(build)
+    assert run(b"", [sys.executable, PYZ, "rpc"], env)[2] == "planted\n"
+
+
 def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path: Path) -> None:
     env = home(tmp_path)
     version(sys.executable, env)
     (packages,) = tmp_path.glob("home/.cache/duet-rpc/*/site-packages")
-    (packages / "duet_rpc" / "__init__.py").write_text("raise SystemExit('planted')\n")
+    plant(packages.parent)
     packages.chmod(0o777)
     assert version(sys.executable, env) == VERSION
 
@@ -260,9 +283,9 @@ def test_a_folder_inside_one_that_others_can_write_to_is_not_trusted(tmp_path: P
     version(sys.executable, env)
     root = tmp_path / "home" / ".cache" / "duet-rpc"
     (packages,) = root.glob("*/site-packages")
+    plant(packages.parent)
     planted = tmp_path / "planted"
     packages.rename(planted)
-    (planted / "duet_rpc" / "__init__.py").write_text("raise SystemExit('planted')\n")
     packages.symlink_to(planted)
     root.chmod(0o777)
     assert version(sys.executable, env) == VERSION
@@ -322,20 +345,118 @@ def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_files_missing_in_the_cache_are_no_harm(tmp_path: Path) -> None:
-    env = home(tmp_path)
-    version(sys.executable, env)
-    (package,) = tmp_path.glob("home/.cache/duet-rpc/*/site-packages/duet_rpc")
-    shutil.rmtree(package)
-    assert version(sys.executable, env) == VERSION
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def test_without_the_bundle_it_starts_all_the_same(tmp_path: Path) -> None:
+def garble(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:16] + bytes(path.stat().st_size - 16))
+
+
+def garble_and_keep_the_time(path: Path) -> None:
+    before = path.stat()
+    garble(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def put_a_file_in_its_place(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("")
+
+
+DAMAGES: list[tuple[str, Callable[[Path], object]]] = [
+    ("site-packages/duet_rpc/__pycache__/cli.*.pyc", cut),
+    ("site-packages/duet_rpc/__pycache__/cli.*.pyc", garble),
+    ("site-packages/duet_rpc/__pycache__/cli.*.pyc", garble_and_keep_the_time),
+    ("site-packages/duet_rpc/methods/__pycache__/schema.*.pyc", cut),
+    ("site-packages/duet_rpc/cli.py", cut),
+    ("site-packages/duet_rpc/cli.py", Path.unlink),
+    ("site-packages/loguru", shutil.rmtree),
+    ("site-packages/duet_rpc/methods/__pycache__", shutil.rmtree),
+    ("site-packages/duet_rpc", put_a_file_in_its_place),
+    ("site-packages", shutil.rmtree),
+    ("manifest", cut),
+    ("manifest", Path.unlink),
+]
+
+
+def test_a_damaged_cache_is_healed_by_the_next_start(python: str, tmp_path: Path) -> None:
     env = home(tmp_path)
-    version(sys.executable, env)
-    (bundle,) = tmp_path.glob("home/.cache/duet-rpc/*/site-packages/duet_rpc/start.bin")
-    bundle.unlink()
-    assert version(sys.executable, env) == VERSION
+    version(python, env)
+    (build,) = tmp_path.glob("home/.cache/duet-rpc/*-*")
+    whole = contents(build)
+    for pattern, damage in DAMAGES:
+        (path,) = build.glob(pattern)
+        damage(path)
+        assert contents(build) != whole
+        assert version(python, env) == VERSION, (pattern, damage)
+        assert contents(build) == whole, (pattern, damage)
+        assert builds(tmp_path) == [build.name]  # here, and nothing left beside it
+
+
+def contents(build: Path) -> dict[str, object]:
+    """Map each file to what is in it; for compiled code, which varies, to whether it is whole."""
+    found: dict[str, object] = {}
+    manifest = build / "manifest"
+    lines = manifest.read_bytes().splitlines()[1:] if manifest.exists() else []
+    for path in build.rglob("*"):
+        name, data = str(path.relative_to(build)), b"" if path.is_dir() else path.read_bytes()
+        if path.suffix == ".pyc":
+            found[name] = f"{len(data)} {name}".encode() in lines and any(data[16:])
+        elif path != manifest:
+            found[name] = data
+    return found
+
+
+def test_a_daemon_runs_on_while_its_damaged_build_is_replaced(tmp_path: Path) -> None:
+    env = home(tmp_path)
+    with daemon([sys.executable, PYZ, "rpc"], env) as client:
+        assert client.call("version") == VERSION
+        (manifest,) = tmp_path.glob("home/.cache/duet-rpc/*/manifest")
+        manifest.unlink()
+        assert version(sys.executable, env) == VERSION
+        assert manifest.exists()
+        assert client.call("rpc.discover")["openrpc"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Mount a disk of some kilobytes, or change the size of the one that is mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(kilobytes: int) -> Path:
+        options = f"size={kilobytes}k,mode=700" + (",remount" if folder.is_mount() else "")
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"can't mount a small disk: {done.stderr.strip()}")
+        return folder
+
+    yield mount
+    if folder.is_mount():
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_at_the_first_start_is_no_harm(
+    python: str, tmp_path: Path, small_disk: Callable[[int], Path]
+) -> None:
+    disk = small_disk(100)
+    elsewhere = {**home(tmp_path), "HOME": str(disk)}
+    nowhere = {**elsewhere, "TMPDIR": str(disk)}
+    for kilobytes in (300, 1000, 1400, 1800, 2200):
+        small_disk(kilobytes)
+        assert version(python, nowhere) == VERSION  # from memory
+        assert version(python, elsewhere) == VERSION
+        for packages in disk.rglob("site-packages"):  # a build is here in full, or not at all
+            build = packages.parent
+            lines = (build / "manifest").read_text().splitlines()[1:]
+            for size, name in (line.split(" ", 1) for line in lines):
+                assert (build / name).stat().st_size == int(size), name
+    assert len(builds(tmp_path / "tmp")) == 1
+    small_disk(20_000)
+    assert version(python, elsewhere) == VERSION
+    assert len(builds(disk / ".cache")) == 1
 
 
 def test_a_cache_named_by_a_relative_path_is_not_trusted(tmp_path: Path) -> None:
@@ -389,8 +510,7 @@ def test_a_daemon_whose_files_are_deleted_goes_on(tmp_path: Path) -> None:
     log.unlink()
     with daemon([sys.executable, PYZ, "rpc"], env) as client:
         assert client.call("version") == VERSION
-        while not log.exists() or "started" not in log.read_text():  # its house is in order then
-            time.sleep(0.05)
+        time.sleep(0.8)  # what the first reply does without is loaded in the first silence
         shutil.rmtree(tmp_path / "home" / ".cache")
         for row in ROWS:
             expected = [*row.expected, Answer("good")]
@@ -400,21 +520,6 @@ def test_a_daemon_whose_files_are_deleted_goes_on(tmp_path: Path) -> None:
         code, _, _ = client.finish()
     assert code == 0
     assert "internal error" not in log.read_text()
-
-
-def test_the_collector_is_at_work_when_methods_run(tmp_path: Path) -> None:
-    methods = tmp_path / "collector.py"
-    methods.write_text(
-        "import gc\n"
-        "from duet_rpc import method\n"
-        "@method\n"
-        "def collector() -> list:\n"
-        "    return [gc.isenabled(), gc.get_freeze_count() > 1000]\n"
-    )
-    env = home(tmp_path)
-    version(sys.executable, env)
-    with daemon([sys.executable, PYZ, "rpc", "--methods", str(methods)], env) as client:
-        assert client.call("collector") == [True, True]
 
 
 # The file itself.
@@ -427,20 +532,36 @@ def test_it_is_pure_python_and_has_the_emacs_side_beside_it() -> None:
             names = [*archive.namelist(), *packages.namelist()]
     tools = [name for name in names if name.startswith("site-packages/duet_rpc/pyz")]
     made = [name for name in names if name.endswith((".so", ".pyd", ".dylib", ".pyc"))]
-    assert made == ["__main__.pyc"]  # which has its source beside it
+    assert made == ["__main__.pyc", "_launcher.pyc"]  # which have their sources beside them
     assert "site-packages/tomli/__init__.py" in names
     assert tools == []
     side = PYZ.with_name("duet-rpc.el")
     assert side.read_bytes() == (TOP / "elisp" / "duet-rpc.el").read_bytes()
 
 
-def test_its_beginning_is_compiled_for_the_python_that_built_it() -> None:
+@pytest.mark.parametrize("name", ["__main__.py", "_launcher.py"])
+def test_its_launcher_is_compiled_for_the_python_that_built_it(name: str) -> None:
     with zipfile.ZipFile(PYZ) as archive:
-        compiled, source = archive.read("__main__.pyc"), archive.read("__main__.py")
+        compiled, source = archive.read(f"{name}c"), archive.read(name)
     assert compiled[:4] == importlib.util.MAGIC_NUMBER
-    assert compiled[4:16] == b"\1" + bytes(11)  # it is never held against the source
-    code = compile(source, "__main__.py", "exec", dont_inherit=True)
+    assert compiled[4:16] == b"\1" + bytes(11)  # it is never compared with the source
+    code = compile(source, name, "exec", dont_inherit=True)
     assert marshal.loads(compiled[16:]) == code  # noqa: S302 - our own
+
+
+def test_a_damaged_download_says_so(python: str, tmp_path: Path) -> None:
+    data = bytearray(PYZ.read_bytes())
+    middle = data.index(b"site-packages/duet-rpc.zip") + 100_000
+    data[middle : middle + 1000] = bytes(1000)
+    copy = tmp_path / "copy.pyz"
+    copy.write_bytes(data)
+    done = subprocess.run(
+        [python, copy, "version"], env={**os.environ, **home(tmp_path)}, timeout=60,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{copy} is damaged" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_it_runs_by_its_name(tmp_path: Path) -> None:

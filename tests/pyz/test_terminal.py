@@ -1,4 +1,4 @@
-"""`call`, `console` and `doctor` of the one file, on every Python."""
+"""`call`, `console` and `doctor` of the .pyz, on every Python."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from duet_rpc import __version__
 from tests.support import PYZ
-from tests.terminal import Person, environment, say
+from tests.terminal import Person, environment, invoke
 
 VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
 
 
 def home(folder: Path) -> dict[str, str]:
     (folder / "home").mkdir()
-    (folder / "tmp").mkdir()  # or what another start left in the usual one is found there
+    (folder / "tmp").mkdir()  # so that nothing left by another start is found
     return environment(
         folder / "home", PYTHONPATH="", PROMPT_TOOLKIT_NO_CPR="1", TMPDIR=str(folder / "tmp")
     )
@@ -24,16 +24,16 @@ def home(folder: Path) -> dict[str, str]:
 
 def test_call(python: str, tmp_path: Path) -> None:
     env = home(tmp_path)
-    assert say(["call", "version"], env, None, [python, PYZ]) == (0, VERSION, "")
-    code, out, err = say(["call", "setLogLevel", "level=loud"], env, None, [python, PYZ])
+    assert invoke(["call", "version"], env, None, [python, PYZ]) == (0, VERSION, "")
+    code, out, err = invoke(["call", "setLogLevel", "level=loud"], env, None, [python, PYZ])
     assert (code, out) == (1, "")
     assert "signature: setLogLevel(level: string) -> object" in err
-    assert say(["call", "version", "-"], env, b"[" * 100_000, [python, PYZ])[0] == 2
+    assert invoke(["call", "version", "-"], env, b"[" * 100_000, [python, PYZ])[0] == 2
 
 
 def test_console(python: str, tmp_path: Path) -> None:
     env = home(tmp_path)
-    assert say(["console"], env, b"version\n", [python, PYZ]) == (0, VERSION, "")
+    assert invoke(["console"], env, b"version\n", [python, PYZ]) == (0, VERSION, "")
     with Person(["console"], env, [python, PYZ]) as person:
         person.see("duet>")
         person.type("version\r")
@@ -48,7 +48,7 @@ def test_console(python: str, tmp_path: Path) -> None:
 
 def test_doctor(python: str, tmp_path: Path) -> None:
     env = {**home(tmp_path), "PATH": os.defpath}
-    _, out, err = say(["doctor", "--json"], env, None, [python, PYZ])
+    _, out, err = invoke(["doctor", "--json"], env, None, [python, PYZ])
     assert err == ""
     checks = {check["name"]: check["status"] for check in json.loads(out)["checks"]}
     for name in ("Python", "program", "cache", "home", "config", "log", "daemon", "stdout"):

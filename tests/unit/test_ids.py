@@ -70,7 +70,8 @@ def test_what_was_sent_gets_fresh_ids_and_ends_once() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=1000), st.randoms())
 def test_ten_backends_interleaved(steps: list[tuple[int, bool]], order: random.Random) -> None:
-    ids, pending = IdRemapper(), dict[int, tuple[Id, str]]()
+    ids = IdRemapper()
+    pending: dict[int, tuple[Id, str]] = {}
     for number, (backend, leave) in enumerate(steps):
         pending[ids.remap(number, f"b{backend}")] = (number, f"b{backend}")
         if leave:

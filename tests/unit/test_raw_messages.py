@@ -62,6 +62,26 @@ def test_raw_messages_are_those_that_the_parser_sees(
         assert member(text.strip(), name) == text.strip()[start:stop]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m","data":5},"params":[1]}',
+        '{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m","data":[5]},"result":1}',
+        '{"jsonrpc":"2.0","id":1,"method":"m","params":[2],"result":1}',
+        '{"jsonrpc":"2.0","id":1,"method":"m","params":[2],"params":[1]}',
+        '{"jsonrpc":"2.0","id":1,"method":"m","x":{"y":1,"params":[2]}}',
+        '{"jsonrpc":"2.0","id":1,"method":"m","x":[1,"params"],"params":[2]}',
+        '{"jsonrpc":"2.0","id":",\\"params\\":1","method":"m","params":[2]}',
+        '{"jsonrpc":"2.0","id":1,"method":"m","params":[2]}}',
+        '{"jsonrpc":"2.0","id":1,"method":"m","params":[2],"x":1}',
+        '[{"jsonrpc":"2.0","id":1,"method":"m","params":[2]}',
+        '{"jsonrpc":"2.0","id":1,"method":"m","params":[2]} \n',
+    ],
+)
+def test_what_looks_like_the_payload_is_not_taken_for_it(body: str) -> None:
+    check_same(body.encode())
+
+
 @given(st.binary() | st.text().map(str.encode))
 def test_any_bytes_are_the_same_to_both(body: bytes) -> None:
     check_same(body)

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from duet_rpc.config.settings import BackendSettings
+    from duet_rpc.gateway.child import Invalid
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Runtime
-    from duet_rpc.jsonrpc.messages import InvalidMessage, Message
+    from duet_rpc.jsonrpc.messages import Message
 
     class Owner(Protocol):
         """What a backend needs of the gateway."""
@@ -204,10 +205,10 @@ class Backend:
             if call is not None:
                 call.receive(self._bad_reply("it can't be handled"))
 
-    def handle_invalid(self, message: InvalidMessage | None, body: bytes) -> None:
+    def handle_invalid(self, message: Invalid, body: bytes) -> None:
         """Skip output that is not a message; fail the request that it is the reply to."""
         skipped = "skipped output on stdout that is not a JSON-RPC message"
-        if message is None:
+        if isinstance(message, list):
             self.log.output(f"{skipped}: a batch")
             return
         failure = message.failure

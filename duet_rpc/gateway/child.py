@@ -20,7 +20,7 @@ from duet_rpc.jsonrpc.reader import MessageReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
+    from typing import Protocol, Union
 
     from duet_rpc.config.settings import BackendSettings
     from duet_rpc.gateway.loop import Loop, Timer
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.jsonrpc.messages import Message
 
+    Invalid = Union[InvalidMessage, list[Union[Message, InvalidMessage]]]
+
     class MessageHandler(Protocol):
         """Who is told what a process writes."""
 
         def handle_message(self, message: Message) -> None:
             """Handle a message."""
 
-        def handle_invalid(self, message: InvalidMessage | None, body: bytes) -> None:
-            """Handle output that is not a message; None is a batch."""
+        def handle_invalid(self, message: Invalid, body: bytes) -> None:
+            """Handle output that is not a message; a list is a batch."""
 
         def handle_stderr(self, line: str) -> None:
             """Handle a line of stderr."""
@@ -251,10 +253,8 @@ class Output:
         message = self._stream.next()
         if message is None:
             return False
-        if isinstance(message, InvalidMessage):
+        if isinstance(message, (InvalidMessage, list)):
             self._handler.handle_invalid(message, self._stream.reader.body)
-        elif isinstance(message, list):
-            self._handler.handle_invalid(None, b"")
         else:
             self._handler.handle_message(message)
         return True

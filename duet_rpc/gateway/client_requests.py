@@ -82,9 +82,13 @@ class ClientRequests:
         convert: Callable[[Outcome], Outcome] | None = None,
     ) -> None:
         """Send a request on to a backend; `convert` changes what comes back."""
-        id = self._begin(request, backend.name, backend.refusal)
-        if id is None:
+        if self.refuse_duplicate(request):
             return
+        refusal = backend.refusal()
+        if refusal is not None:
+            self.refuse(request, refusal)
+            return
+        id = self._begin(request, backend.name)
         call = Call(method, partial(self.finish, id))
         if convert is not None:
             call.receive = partial(self._finish_converted, id, convert)
@@ -94,23 +98,13 @@ class ClientRequests:
 
     def begin_own(self, request: Request) -> int | None:
         """Begin a request that the gateway replies to later; None where it was refused."""
-        id = self._begin(request, GATEWAY)
-        if id is not None:
-            self._own[id] = None
-        return id
-
-    def _begin(
-        self,
-        request: Request,
-        backend: str,
-        find_refusal: Callable[[], Error | None] = lambda: None,
-    ) -> int | None:
         if self.refuse_duplicate(request):
             return None
-        refusal = find_refusal()
-        if refusal is not None:
-            self.refuse(request, refusal)
-            return None
+        id = self._begin(request, GATEWAY)
+        self._own[id] = None
+        return id
+
+    def _begin(self, request: Request, backend: str) -> int:
         id = self._ids.remap(request.id, backend)
         self._in_flight.add(request.id, ClientRequest(id, request.method))
         return id

@@ -55,7 +55,7 @@ class Deadline:
         self._loop = loop
         self._function = function
         self._armed = False  # a timer of ours is running
-        self.when: float | None = None
+        self.when: float | None = None  # None: never
 
     def set(self, when: float) -> None:
         """Call the function at this time, and not at the one set before."""
@@ -63,10 +63,6 @@ class Deadline:
         if not self._armed:
             self._armed = True
             self._loop.call_later(when - monotonic(), self._check)
-
-    def clear(self) -> None:
-        """Do not call the function."""
-        self.when = None
 
     def _check(self) -> None:
         self._armed = False
@@ -162,7 +158,8 @@ class Loop:
     def run(self) -> None:
         """Run until `stop` is called."""
         while True:
-            self._flush()
+            if self._unflushed:
+                self._flush()
             if not self._running:
                 return
             ready = self._selector.select(self._sleep_time())

@@ -92,7 +92,7 @@ class PendingRequests:
         """Remove all requests and return them."""
         calls, self._calls = self._calls, {}
         self.tokens.clear()
-        self._deadline.clear()
+        self._deadline.when = None
         return list(calls.values())
 
 

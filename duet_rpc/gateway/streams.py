@@ -73,12 +73,12 @@ class MessageStream:
         if message is None:
             self._time_frame()
         else:
-            self._deadline.clear()  # what is arriving now began later
+            self._deadline.when = None  # what is arriving now began later
         return message
 
     def _time_frame(self) -> None:
         if not self._watched or not self.reader.partial:
-            self._deadline.clear()
+            self._deadline.when = None
         elif self._deadline.when is None:
             self._deadline.set(monotonic() + self._timeout)
 

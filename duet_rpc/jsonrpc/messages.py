@@ -358,12 +358,12 @@ def encode(message: Message | list[Message]) -> bytes:
     """
     if isinstance(message, list):
         return b"[" + b",".join(encode(each) for each in message) + b"]"
+    if isinstance(message, Success):
+        return encode_success(message.id, dumps(message.result))
     if isinstance(message, (Request, Notification)):
         id = "" if isinstance(message, Notification) else f'"id":{write_id(message.id)},'
         params = "" if message.params is None else f',"params":{dumps(message.params)}'
         return to_utf8(f'{{"jsonrpc":"2.0",{id}"method":{dumps(message.method)}{params}}}')
-    if isinstance(message, Success):
-        return encode_success(message.id, dumps(message.result))
     error = message.error
     data = "" if error.data is None else f',"data":{dumps(error.data)}'
     return to_utf8(

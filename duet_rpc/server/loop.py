@@ -7,6 +7,7 @@ one request at a time, to its end, then the next; batches; the log; the end.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -147,6 +148,8 @@ class Server:
             else:
                 self._serve(item)
         self._outbox.flush()
+        with self._supervisor:
+            atexit._run_exitfuncs()  # which os._exit leaves out
         if not self._intake.ended:
             # jsonrpc.el 1.0.25 hands a reply on later than the news of our exit; where both
             # come at once its caller is told that the server died.
@@ -216,6 +219,8 @@ class Server:
         if is_debug:
             self.log.debug("received", message.method, id)
         result = self._answer(arrival, message)
+        if self.lifecycle.overdue:
+            return  # it was interrupted, and leaves without its reply
         if isinstance(result, Refused):
             self._log_refusal(result, message.method, id)
             is_silent = result.error is CANCELLED and not self.handler.answers_cancelled

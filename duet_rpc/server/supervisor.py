@@ -47,8 +47,18 @@ TICK = 0.02
 YIELD_EVERY = 0.05  # seconds of CPU time
 
 
-def _yield(_number: int, _frame: object) -> None:
-    sleep(0)
+class Yield:
+    """The handler of SIGVTALRM: lets another thread have the GIL."""
+
+    def __init__(self) -> None:
+        self._busy = False
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        """Release the GIL for a moment, and not again inside that moment."""
+        if not self._busy:
+            self._busy = True
+            sleep(0)
+            self._busy = False
 
 
 class Supervisor:
@@ -67,7 +77,7 @@ class Supervisor:
         self._unpark = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_child = False
-        signal.signal(signal.SIGVTALRM, _yield)
+        signal.signal(signal.SIGVTALRM, Yield())
         signal.siginterrupt(signal.SIGVTALRM, False)
         signal.setitimer(signal.ITIMER_VIRTUAL, YIELD_EVERY, YIELD_EVERY)
         # A fork finds the thread at rest: what it holds would be held in the child for ever.
@@ -184,10 +194,15 @@ class Watch:
         if ready.get(stdio.writing, 0) & GONE:
             lifecycle.lose_output()
         now = monotonic()
-        if lifecycle.deadline is not None and now >= lifecycle.deadline:
-            lifecycle.give_up()
+        if lifecycle.exit_by is not None and now >= lifecycle.exit_by:
+            lifecycle.exit()
+        ends = lifecycle.deadline
+        if ends is not None and now >= ends:
+            ends = lifecycle.exit_by
+            if lifecycle.give_up():
+                self._cancellation.request()
         intake.expire(now)
-        times = (lifecycle.deadline, intake.frame_deadline, self._cancellation.deliver(now))
+        times = (ends, intake.frame_deadline, self._cancellation.deliver(now))
         return min((each for each in times if each is not None), default=None)
 
     def _look_at_input(self, events: int) -> None:

@@ -18,8 +18,11 @@ READ_TIMEOUT = 30.0
 GRACE = 2.0
 """Seconds from the reason to leave to the end of the process."""
 
-WORK_WINDOW = 1.5
-"""Seconds of these that requests have; the rest is for the log and the exit."""
+WORK_WINDOW = 1.4
+"""Seconds of these that requests have."""
+
+CLEANUP_WINDOW = 0.2
+"""Seconds that a method which was interrupted then, and handlers of `atexit`, have."""
 
 INTAKE_MAX = 4 * BODY_MAX
 """Bytes that are read ahead while a method runs."""

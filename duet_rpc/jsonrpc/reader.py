@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class MessageReader:
     """Turns chunks of input into messages."""
 
-    __slots__ = ("_decoder", "_from_server", "_guessing", "_raw", "body", "framing")
+    __slots__ = ("_decoder", "_from_server", "_guessing", "_raw", "body", "framing", "is_frame")
 
     def __init__(
         self,
@@ -39,7 +39,8 @@ class MessageReader:
         self._decoder = self.framing.decoder(from_server)
         self._raw = raw
         self._from_server = from_server
-        self.body = b""  # of the frame that `next` returned last
+        self.is_frame = False  # what `next` returned last came in a frame
+        self.body = b""  # and its text
 
     def feed(self, chunk: bytes) -> None:
         """Add a chunk of input."""
@@ -71,6 +72,7 @@ class MessageReader:
         event = self._decoder.next()
         if event is None:
             return None
+        self.is_frame = not isinstance(event, Fault)
         if isinstance(event, Fault):
             return self._read_fault(event)
         self.body = event

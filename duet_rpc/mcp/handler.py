@@ -57,7 +57,7 @@ class McpHandler:
         self._own = {method.name for method in self.registry} | {RELOAD}
 
     def answer(self, arrival: Arrival, request: Call) -> str | Refused:
-        """Answer one request, or take note of a notification."""
+        """Answer one request, or accept a notification."""
         if isinstance(request, Notification):
             # No notification but a cancel means anything here.
             known = request.method.startswith("notifications/")
@@ -168,12 +168,12 @@ class McpHandler:
             if self._server.cancellation.requested:
                 return  # and nothing more of a request that was cancelled
             last = done
-            said: dict[str, object] = {"progress": done}
+            fields: dict[str, object] = {"progress": done}
             if value["total"] is not None:
-                said["total"] = value["total"]
+                fields["total"] = value["total"]
             if value["message"] is not None and version.progress_message:
-                said["message"] = value["message"]
-            params = f'{{"progressToken":{write_id(token)},{dumps(said)[1:]}'
+                fields["message"] = value["message"]
+            params = f'{{"progressToken":{write_id(token)},{dumps(fields)[1:]}'
             self._server.notify(request, "notifications/progress", params)
 
         return send

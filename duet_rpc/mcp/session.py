@@ -1,6 +1,6 @@
 """What an MCP server says for itself: who it is, and which version a request is of.
 
-The version is found out anew for each request: from its `_meta`, or, where that names
+The version is determined for each request: from its `_meta`, or, where that names
 none, from the handshake. That is all the state there is. What the tools are is not known
 here: `face` has the user's methods, `gateway.mcp` those and other servers' tools.
 """

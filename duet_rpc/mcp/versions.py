@@ -34,7 +34,7 @@ class Version:
         self.batch = name == "2025-03-26"
         self.title = name >= "2025-06-18"
         self.structured = name >= "2025-06-18"
-        # Wrong arguments are shown to the model, which can mend them.
+        # Wrong arguments are shown to the model, which can correct them.
         self.arguments_are_shown = name >= "2025-11-25"
         self.stateless = name in STATELESS
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from duet_rpc import __version__
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.log import LEVELS
+from duet_rpc.methods.describe import describe, discover
 from duet_rpc.methods.registry import Method, Mismatch, Param, Registry, json_type
 
 if TYPE_CHECKING:
@@ -68,16 +69,6 @@ def add_builtin(
 ) -> None:
     """Register the six. What they do to the server comes in as two functions."""
 
-    def describe_all() -> object:
-        from duet_rpc.methods.describe import describe
-
-        return [describe(each) for each in registry]
-
-    def discover_all() -> object:
-        from duet_rpc.methods.describe import discover
-
-        return discover(registry)
-
     def set_log_level(level: str) -> object:
         set_level(level)
         return {"level": level, "success": True}
@@ -104,7 +95,7 @@ def add_builtin(
         Method(
             "describeMethods",
             "List the methods with their signatures.",
-            describe_all,
+            lambda: [describe(each) for each in registry],
             label="array",
             returns=array(record(name=STRING, params=array(STRING), returns=STRING)),
         ),
@@ -136,7 +127,7 @@ def add_builtin(
         Method(
             "rpc.discover",
             "Return the OpenRPC document of all methods.",
-            discover_all,
+            lambda: discover(registry),
             returns={"type": "object"},
         ),
         hidden=True,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+
+    F = TypeVar("F", bound=Callable[..., object])
 
 
 class Declaration:
@@ -27,6 +28,23 @@ declared: list[Declaration] = []
 """What `@method` has seen since the last file was loaded."""
 
 
+@overload
+def method(function: F, /) -> F: ...
+
+
+@overload
+def method(
+    name: str = ...,
+    /,
+    *,
+    title: str | None = None,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+) -> Callable[[F], F]: ...
+
+
 def method(
     function: Any = None,
     /,
@@ -42,13 +60,13 @@ def method(
     The function stays what it was and can be called as before. The options tell an AI
     client what the method does to the world, and what to call it in front of a person.
     """
-    said = {
+    given = {
         "readOnlyHint": read_only,
         "destructiveHint": destructive,
         "idempotentHint": idempotent,
         "openWorldHint": open_world,
     }
-    hints = {name: value for name, value in said.items() if value is not None}
+    hints = {name: value for name, value in given.items() if value is not None}
 
     def declare(real: Any) -> Any:
         name = real.__name__ if function is None or callable(function) else function

@@ -1,4 +1,4 @@
-"""What is said of a method: to a person its signature, to a program its OpenRPC description."""
+"""Describe methods: to a person by their signatures, to a program by an OpenRPC document."""
 
 from __future__ import annotations
 

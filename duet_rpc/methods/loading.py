@@ -57,7 +57,7 @@ class Loader:
         self._cancelled = False
 
     def reload(self) -> Reloaded:
-        """Load the user's methods anew, with what has changed in their files."""
+        """Load the user's methods again, with what has changed in their files."""
         self._cancelled = False
         _forget(self._folders)
         self.load()
@@ -173,7 +173,7 @@ def load_file(path: str) -> ModuleType:
 
 
 def load_module(name: str) -> ModuleType:
-    """Import a module anew, with all that is below it."""
+    """Import a module again, with all that is below it."""
     if name in BUNDLED.values():
         sys.modules.pop(name, None)
     else:
@@ -185,7 +185,7 @@ def load_module(name: str) -> ModuleType:
 
 
 def _forget(folders: set[str]) -> None:
-    """Let files import what lies beside them anew."""
+    """Let files import what lies beside them again."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and any(_is_beside(name, file, folder) for folder in folders):
@@ -201,7 +201,7 @@ def _is_beside(name: str, file: str, folder: str) -> bool:
 
 
 def _forget_module(name: str) -> None:
-    """Let a module be imported anew: from its file, and not from what was compiled of it.
+    """Let a module be imported again: from its file, and not from its cached bytecode.
 
     That would be taken for up to date where the file was saved twice within a second, with
     its size unchanged.

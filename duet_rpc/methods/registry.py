@@ -1,4 +1,4 @@
-"""The methods by name, and what is said of each.
+"""The methods by name, and the description of each.
 
 A `Method` is described once, by its parameters and its result; the lists that clients
 ask for are made from that. The user's methods are loaded when somebody asks for one or
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from duet_rpc.failures import SafeText
+from duet_rpc.failures import PACKAGE, SafeText, name_of, place_of
 from duet_rpc.jsonrpc.errors import RpcError, invalid_params
 from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
@@ -121,7 +121,10 @@ class Method:
         try:
             return self.encode(value)
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadResult(f"{error} (returned by {self.place})") from None
+            # Raised by the encoder, it says what is not JSON; by the user's code, anything.
+            own = place_of(error, PACKAGE) is not None
+            what = f"{name_of(error)} in it" if own else str(error)
+            raise BadResult(f"{what} (returned by {self.place})") from None
 
     def bind(self, params: Params) -> dict[str, object]:
         """Check parameters given by name or by position."""

@@ -83,7 +83,7 @@ def _param(parameter: inspect.Parameter, hint: object) -> Param:
             dumps(parameter.default)
             schema = {**schema, "default": parameter.default}
         except (TypeError, ValueError, RecursionError):
-            pass  # a default that JSON can't say is not said
+            pass  # a default that is not JSON is not in the schema
     return Param(shape.name, schema, shape.check, required)
 
 

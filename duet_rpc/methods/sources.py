@@ -13,7 +13,7 @@ import sys
 ENTRY_POINTS = "duet_rpc.methods"
 
 RELOAD = "reloadMethods"
-"""The method that comes with the user's: it loads them anew."""
+"""The method that comes with the user's: it loads them again."""
 
 
 def any_source(sources: list[str], folder: str | None) -> bool:

@@ -68,9 +68,8 @@ class Cancellation:
         self.restore()
 
     def restore(self) -> None:
-        """Set up what code that is not ours may have changed."""
-        if signal.getsignal(SIGNAL) != self._on_signal:
-            signal.signal(SIGNAL, self._on_signal)
+        """Set the signal's handler, which code that is not ours may have changed."""
+        signal.signal(SIGNAL, self._on_signal)
 
     def detach(self) -> None:
         """Give the signal up, in a process that a method forked."""

@@ -13,7 +13,7 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from duet_rpc.jsonrpc.limits import GRACE, WORK_WINDOW
+from duet_rpc.jsonrpc.limits import CLEANUP_WINDOW, WORK_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,7 @@ class Lifecycle:
         self.deadline: float | None = None  # when work ends, done or not
         self.exit_code = 0
         self.output_lost = False
+        self._gave_up = False
         self.before_exit: Callable[[], object] = bool
 
     @property
@@ -62,6 +63,11 @@ class Lifecycle:
     def overdue(self) -> bool:
         """True once the window for what was still to be done has passed."""
         return self.deadline is not None and monotonic() >= self.deadline
+
+    @property
+    def exit_by(self) -> float | None:
+        """When the process ends, whatever it is doing."""
+        return None if self.deadline is None else self.deadline + CLEANUP_WINDOW
 
     def _enter(self, state: State) -> bool:
         """Enter a state; return False where the daemon is in it or past it."""
@@ -90,11 +96,12 @@ class Lifecycle:
             self.exit_code = 1
             self._log.error(reason)
 
-    def give_up(self) -> None:
-        """Exit without the reply of a method that is still running; does not return."""
-        seconds = f"{GRACE:g} s"
-        self._log.warn(f"method still running {seconds} after shutdown began; no reply is sent")
-        self.exit()
+    def give_up(self) -> bool:
+        """Note that a method is still running when the window has passed; True the first time."""
+        first, self._gave_up = not self._gave_up, True
+        if first:
+            self._log.warn("method still running after the shutdown window; interrupting it")
+        return first
 
     def exit(self) -> None:
         """End the process now; does not return."""

@@ -61,15 +61,14 @@ class WakeUp:
         os.set_blocking(self.descriptor, False)
         os.set_blocking(self._writing, False)
         self.restore()
-        # A parent may have blocked some, and what is blocked is inherited.
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def restore(self) -> None:
-        """Set up what code that is not ours may have changed."""
+        """Set handlers and the mask, which code that is not ours may have changed."""
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in self.SIGNALS:
-            if signal.getsignal(number) != self._note:
-                signal.signal(number, self._note)
+            signal.signal(number, self._note)
+        # What a parent has blocked is inherited.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def detach(self) -> None:
         """Give the signals up, in a process that a method forked."""

@@ -9,7 +9,8 @@ Short calls must not pay for it: waking a thread for each would cost more than t
 thread sleeps for a tick at a time, and takes up its watch when it finds the same section
 running twice. When it finds nothing running, it parks until the next section begins. So an
 idle daemon never wakes, a short call pays for a counter, and a method is watched after two
-ticks at most.
+ticks at most. At each tick it also looks whether a method has changed the handlers of the
+signals that the daemon lives by, and has the main thread put them back.
 
 Why a thread, and not a timer's signal whose handler reads the input (which is how this
 began): the handler runs in the middle of the method's stack. It needs room there, which a
@@ -34,8 +35,9 @@ import threading
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+from duet_rpc.server.cancellation import SIGNAL
 from duet_rpc.server.lifecycle import State
-from duet_rpc.server.stdio import GONE, PEER_GONE
+from duet_rpc.server.stdio import GONE, PEER_GONE, WakeUp
 
 if TYPE_CHECKING:
     from duet_rpc.server.cancellation import Cancellation
@@ -47,8 +49,23 @@ TICK = 0.02
 YIELD_EVERY = 0.05  # seconds of CPU time
 
 
-def _yield(_number: int, _frame: object) -> None:
-    sleep(0)
+class Yield:
+    """The handler of SIGVTALRM: lets another thread have the GIL."""
+
+    def __init__(self) -> None:
+        self._busy = False
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        """Release the GIL for a moment, and not again inside that moment."""
+        if not self._busy:
+            self._busy = True
+            sleep(0)
+            self._busy = False
+
+
+def read_handlers() -> list[object]:
+    """Return the handlers of the signals that the daemon lives by."""
+    return [signal.getsignal(each) for each in (*WakeUp.SIGNALS, SIGNAL, signal.SIGVTALRM)]
 
 
 class Supervisor:
@@ -67,15 +84,23 @@ class Supervisor:
         self._unpark = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_child = False
-        signal.signal(signal.SIGVTALRM, _yield)
-        signal.siginterrupt(signal.SIGVTALRM, False)
-        signal.setitimer(signal.ITIMER_VIRTUAL, YIELD_EVERY, YIELD_EVERY)
+        self.signals_changed = False
+        self._yield = Yield()
+        self.restore()
+        self._handlers = read_handlers()
         # A fork finds the thread at rest: what it holds would be held in the child for ever.
         os.register_at_fork(
             before=self._lock.acquire,
             after_in_parent=self._lock.release,
             after_in_child=self._in_child,
         )
+
+    def restore(self) -> None:
+        """Set what code that is not ours may have changed."""
+        self.signals_changed = False
+        signal.signal(signal.SIGVTALRM, self._yield)
+        signal.siginterrupt(signal.SIGVTALRM, False)
+        signal.setitimer(signal.ITIMER_VIRTUAL, YIELD_EVERY, YIELD_EVERY)
 
     def _in_child(self) -> None:
         """Leave a process that a method forks with nothing of the daemon's."""
@@ -115,6 +140,9 @@ class Supervisor:
         while True:
             section = self._section
             sleep(TICK)
+            if not self.signals_changed and read_handlers() != self._handlers:
+                self.signals_changed = True
+                self._wake_up.now()
             if section != self._section:
                 continue
             if self._depth:
@@ -184,10 +212,15 @@ class Watch:
         if ready.get(stdio.writing, 0) & GONE:
             lifecycle.lose_output()
         now = monotonic()
-        if lifecycle.deadline is not None and now >= lifecycle.deadline:
-            lifecycle.give_up()
+        if lifecycle.exit_by is not None and now >= lifecycle.exit_by:
+            lifecycle.exit()
+        ends = lifecycle.deadline
+        if ends is not None and now >= ends:
+            ends = lifecycle.exit_by
+            if lifecycle.give_up():
+                self._cancellation.request()
         intake.expire(now)
-        times = (lifecycle.deadline, intake.frame_deadline, self._cancellation.deliver(now))
+        times = (ends, intake.frame_deadline, self._cancellation.deliver(now))
         return min((each for each in times if each is not None), default=None)
 
     def _look_at_input(self, events: int) -> None:

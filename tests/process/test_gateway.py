@@ -466,6 +466,23 @@ def test_backends_ask_with_the_same_id_and_each_gets_its_own_answer(tmp_path: Pa
         assert client.status()["pending"] == 0
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        '"jsonrpc":"2.0","result":1,"error":{"code":1,"message":"x"}', '"jsonrpc":"1.0","result":1',
+        '"result":1', '"jsonrpc":"2.0","error":{"code":1}', '"jsonrpc":"2.0","result":NaN',
+    ],
+)  # fmt: skip
+def test_an_invalid_reply_of_the_client_fails_the_request(tmp_path: Path, rest: str) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        client.send(request("r", "a/ask", {"id": "q", "method": "x"}))
+        client.send(frame(f'{{"id":{client.note("a/x")["id"]},{rest}}}'))
+        reply = client.receive()
+        assert reply["id"] == "r", "the first message, for an error would name an id of ours"
+        assert (reply["result"]["id"], reply["result"]["error"]["code"]) == ("q", -32603)
+        assert client.status()["pending"] == 0
+
+
 def test_where_the_client_never_answers_the_gateway_does(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend(timeout=0.3)}) as client:
         client.send(notification("a/ask", {"id": "q", "method": "x"}))
@@ -840,6 +857,23 @@ def test_a_banner_is_skipped_and_logged(tmp_path: Path, framing: str) -> None:
     assert "backend a: skipped output on stdout that is not a JSON-RPC message" in log
     assert "Welcome" not in log
     assert "backend a: a \\x1b[31mred {line}" in log
+
+
+def test_a_batch_of_a_backend_is_skipped(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}) as client:
+        client.send(request("r", "a/reply", ['[{"jsonrpc":"2.0","id":ID,"result":1}]']))
+        assert client.ask("a/id", id=2)["result"] == 2
+    assert "is not a JSON-RPC message: a batch" in logged(tmp_path)
+
+
+def test_a_request_is_logged_twice_at_debug(tmp_path: Path) -> None:
+    with gateway(tmp_path, {"a": backend()}, "--log-level", "debug") as client:
+        client.ask("a/id", id="x")
+        client.ask("version", id="y")
+    lines = logged(tmp_path)
+    for where in ('method=a/id id="x"', 'method=version id="y"'):
+        assert f"{where} received" in lines
+        assert f"{where} answered in " in lines
 
 
 def test_stderr_without_end_is_drained_and_the_log_is_spared(tmp_path: Path) -> None:

@@ -320,9 +320,13 @@ def with_signals_blocked(mark: str) -> None:
 @hard
 def with_a_high_limit_of_recursion(mark: str) -> None:
     """Spin, with the highest limit that Python accepts."""
+    before = sys.getrecursionlimit()
     sys.setrecursionlimit(2**31 - 1)
-    Path(mark).touch()
-    spin()
+    try:
+        Path(mark).touch()
+        spin()
+    finally:
+        sys.setrecursionlimit(before)
 
 
 # While it writes.

@@ -65,10 +65,19 @@ class Soak:
         self._memory: list[int] = []
         self._descriptors: list[int] = []
         self.process = self._start()
+        self._let_it_settle()
         for pipe in (self.process.stdin, self.process.stdout):
             os.set_blocking(pipe.fileno(), False)  # type: ignore[union-attr]
         self.sent += 1
         self._add_much(self.sent)  # what memory that takes is no growth later
+
+    def _let_it_settle(self) -> None:
+        """Wait for the first reply, and for what is imported when idle: that is no growth."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(request("first"))
+        os.read(self.process.stdout.fileno(), 4096)
+        time.sleep(0.5)
 
     def _start(self) -> subprocess.Popen[bytes]:
         env = {**os.environ, "PYTHONPATH": str(TOP), "DUET_RPC_LOG": ""}

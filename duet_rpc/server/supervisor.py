@@ -32,6 +32,7 @@ import os
 import select
 import signal
 import threading
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,11 @@ TICK = 0.02
 YIELD_EVERY = 0.05  # seconds of CPU time
 
 
+def _sleep(seconds: float) -> None:
+    with suppress(OSError):  # the clock was set in the middle of it
+        sleep(seconds)
+
+
 class Yield:
     """The handler of SIGVTALRM: lets another thread have the GIL."""
 
@@ -59,7 +65,7 @@ class Yield:
         """Release the GIL for a moment, and not again inside that moment."""
         if not self._busy:
             self._busy = True
-            sleep(0)
+            _sleep(0)
             self._busy = False
 
 
@@ -139,7 +145,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             section = self._section
-            sleep(TICK)
+            _sleep(TICK)
             if not self.signals_changed and read_handlers() != self._handlers:
                 self.signals_changed = True
                 self._wake_up.now()

@@ -32,15 +32,15 @@ def test_every_line_has_time_severity_and_message() -> None:
         request(1, "setLogLevel", ["debug"]) + request(2) + request(None, "no") + frame("{")
     )
     lines = log.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 9
     for line in lines:
         assert LINE.fullmatch(line), line
     assert f"duet-rpc {__version__} started: pid " in lines[0]
     assert "level info, log to stderr" in lines[0]
-    assert lines[1].endswith("DEBUG method=version id=2 received")
-    assert re.search(r"DEBUG method=version id=2 answered in \d+\.\d ms$", lines[2])
-    assert "DEBUG method=no id=null received" in lines[3]
-    assert "WARN  method=no id=null Method not found" in lines[4]
+    assert lines[2].endswith("DEBUG method=version id=2 received")
+    assert re.search(r"DEBUG method=version id=2 answered in \d+\.\d ms$", lines[3])
+    assert "DEBUG method=no id=null received" in lines[4]
+    assert "WARN  method=no id=null Method not found" in lines[5]
     assert "WARN  Parse error" in log
     assert "INFO  stdin closed, shutting down gracefully" in log
 

@@ -43,11 +43,10 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from duet_rpc.methods.context import Cancelled
+from duet_rpc.server.signals import INTERRUPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-SIGNAL = signal.SIGURG
 
 AGAIN = 10.0
 """Seconds until a method that goes on after its cancellation is interrupted once more."""
@@ -65,15 +64,6 @@ class Cancellation:
         self._held = 0
         self._due: float | None = None  # when to interrupt
         self.requested = False  # the caller has lost interest
-        self.restore()
-
-    def restore(self) -> None:
-        """Set the signal's handler, which code that is not ours may have changed."""
-        signal.signal(SIGNAL, self._on_signal)
-
-    def detach(self) -> None:
-        """Give the signal up, in a process that a method forked."""
-        signal.signal(SIGNAL, signal.SIG_DFL)
 
     # On the main thread.
 
@@ -93,7 +83,8 @@ class Cancellation:
         finally:
             self._open = False
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
+    def on_signal(self, _number: int, _frame: object) -> None:
+        """Raise Cancelled in the method that runs, where that is due."""
         if self._open and not self._held:
             self._raise_if_due()
 
@@ -130,5 +121,5 @@ class Cancellation:
             return None
         if now < self._due:
             return self._due
-        signal.pthread_kill(self._main, SIGNAL)
+        signal.pthread_kill(self._main, INTERRUPT)
         return now + RETRY

@@ -13,6 +13,7 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from duet_rpc.failures import describe
 from duet_rpc.jsonrpc.limits import CLEANUP_WINDOW, WORK_WINDOW
 
 if TYPE_CHECKING:
@@ -95,6 +96,10 @@ class Lifecycle:
         if self._enter(State.STOPPING):
             self.exit_code = 1
             self._log.error(reason)
+
+    def report(self, error: BaseException) -> None:
+        """Log a fault of our own that ends nothing."""
+        self._log.error(f"internal error: {describe(error)}")
 
     def give_up(self) -> bool:
         """Note that a method is still running when the window has passed; True the first time."""

@@ -44,8 +44,9 @@ from duet_rpc.server.dispatch import CANCELLED, Refused, call
 from duet_rpc.server.intake import Arrival, Intake
 from duet_rpc.server.lifecycle import Lifecycle
 from duet_rpc.server.outbox import Outbox
+from duet_rpc.server.signals import Signals
 from duet_rpc.server.stdio import Stdio
-from duet_rpc.server.supervisor import Supervisor
+from duet_rpc.server.supervisor import Supervisor, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -133,7 +134,11 @@ class Server:
         self.handler = make_handler(self)
         self._intake = Intake(reader, read_timeout, self.handler.cancel, log)
         self._intake.cancel_running = self.cancellation.request
-        self._supervisor = Supervisor(stdio, self._intake, lifecycle, self.cancellation)
+        self._supervisor = Supervisor(
+            Watch(stdio, self._intake, lifecycle, self.cancellation),
+            stdio.wake_up,
+            Signals(stdio.wake_up, self.cancellation.on_signal),
+        )
         self._outbox = Outbox(stdio, reader, self._supervisor)
         self._method_ran = False  # since signals were put back
         self._deferred: list[Callable[[], object]] = [log.start_loguru]
@@ -146,7 +151,7 @@ class Server:
             item = self._intake.next()
             if item is None:
                 if self._supervisor.signals_changed:
-                    self._restore_signals()
+                    self._supervisor.restore_signals()
                 self._outbox.flush()
                 if not self._receive():
                     break
@@ -195,7 +200,7 @@ class Server:
         """Run work deferred until the loop is idle."""
         if self._method_ran:
             self._method_ran = False
-            self._restore_signals()
+            self._supervisor.restore_signals()
         elif self._deferred:
             self._deferred.pop(0)()
         else:
@@ -291,12 +296,6 @@ class Server:
         self._method_ran = True
         with self._supervisor:
             return call(self.cancellation.run, function, *arguments)
-
-    def _restore_signals(self) -> None:
-        """Put back what a method has changed."""
-        self.cancellation.restore()
-        self._stdio.wake_up.restore()
-        self._supervisor.restore()
 
     def load_methods(self, sources: list[str], folder: str | None) -> None:
         """Load the user's methods."""

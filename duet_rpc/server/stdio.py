@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import threading
-from contextlib import suppress
 from stat import S_ISFIFO, S_ISSOCK
 from typing import TYPE_CHECKING
 
+from duet_rpc.server.signals import WakeUp
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from types import FrameType
 
 CHUNK = 64 * 1024
 
@@ -48,56 +47,6 @@ def claim() -> tuple[int, int]:
     return reading, writing
 
 
-class WakeUp:
-    """A pipe that ends a wait: signals write their number to it, and so does `now`.
-
-    A signal that comes just before a wait begins is not missed that way.
-    """
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.descriptor, self._writing = os.pipe()
-        os.set_blocking(self.descriptor, False)
-        os.set_blocking(self._writing, False)
-        self.restore()
-
-    def restore(self) -> None:
-        """Set handlers and the mask, which code that is not ours may have changed."""
-        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
-        for number in self.SIGNALS:
-            signal.signal(number, self._note)
-        # What a parent has blocked is inherited.
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-    def detach(self) -> None:
-        """Give the signals up, in a process that a method forked."""
-        signal.set_wakeup_fd(-1)
-        for number in self.SIGNALS:
-            default = number == signal.SIGINT
-            signal.signal(number, signal.default_int_handler if default else signal.SIG_DFL)
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        # An event loop in a method may have taken the wake-up descriptor for itself.
-        self._write(bytes([number]))
-
-    def now(self) -> None:
-        """End a wait in another thread."""
-        self._write(b"\0")
-
-    def _write(self, data: bytes) -> None:
-        with suppress(BlockingIOError):  # it is full, and so it wakes
-            os.write(self._writing, data)
-
-    def read(self) -> str | None:
-        """Empty the pipe; return the name of the first signal to leave that was in it."""
-        try:
-            numbers = os.read(self.descriptor, 4096)
-        except BlockingIOError:
-            return None
-        return next((signal.Signals(n).name for n in numbers if n in self.SIGNALS), None)
-
-
 class Stdio:
     """The two claimed descriptors: read when something is there, written whole."""
 
@@ -107,7 +56,7 @@ class Stdio:
         self.lock = threading.RLock()  # threads of a method send progress, too
         self._input = select.poll()
         self._input.register(self.reading, select.POLLIN)
-        self._input.register(self.wake_up.descriptor, select.POLLIN)
+        self._input.register(self.wake_up.reading, select.POLLIN)
         # A reply that does not fit must not hold the process where neither a signal nor
         # the end of input is seen. Only a pipe or a socket can be full for long, and
         # only they are safe to switch: a terminal is shared with the shell.
@@ -166,7 +115,6 @@ class Stdio:
             os.set_blocking(self.writing, True)
 
     def detach(self) -> None:
-        """Give up pipes and signals, in a process that a method forked."""
-        self.wake_up.detach()
+        """Close both, in a process that a method forked: the client is not its business."""
         os.close(self.reading)
         os.close(self.writing)

@@ -9,8 +9,7 @@ Short calls must not pay for it: waking a thread for each would cost more than t
 thread sleeps for a tick at a time, and takes up its watch when it finds the same section
 running twice. When it finds nothing running, it parks until the next section begins. So an
 idle daemon never wakes, a short call pays for a counter, and a method is watched after two
-ticks at most. At each tick it also looks whether a method has changed the handlers of the
-signals that the daemon lives by, and has the main thread put them back.
+ticks at most.
 
 Why a thread, and not a timer's signal whose handler reads the input (which is how this
 began): the handler runs in the middle of the method's stack. It needs room there, which a
@@ -19,11 +18,9 @@ a large message stops the method while it is parsed; and a method switches it of
 `signal.alarm(0)`. A thread has none of these problems, and it can also end the process while
 the main thread sits in C code that has released the GIL.
 
-Some C code keeps the GIL for long, but looks for signals now and then; a regular expression
-that backtracks without end is the one that people meet. There the thread would never run. So
-a timer that counts CPU time alone (it never wakes an idle process) sends SIGVTALRM, whose
-handler does nothing but let the other thread have the GIL. C code that does not even look for
-signals, such as the sorting of a huge list, can't be interrupted by anybody in this process.
+C code that keeps the GIL and looks for signals (a regular expression) is dealt with in
+`signals`. C code that keeps it and does not, such as the sorting of a huge list, can't be
+interrupted by anybody in this process.
 """
 
 from __future__ import annotations
@@ -36,52 +33,27 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from duet_rpc.server.cancellation import SIGNAL
 from duet_rpc.server.lifecycle import State
-from duet_rpc.server.stdio import GONE, PEER_GONE, WakeUp
+from duet_rpc.server.stdio import GONE, PEER_GONE
 
 if TYPE_CHECKING:
     from duet_rpc.server.cancellation import Cancellation
     from duet_rpc.server.intake import Intake
     from duet_rpc.server.lifecycle import Lifecycle
+    from duet_rpc.server.signals import Signals, WakeUp
     from duet_rpc.server.stdio import Stdio
 
 TICK = 0.02
-YIELD_EVERY = 0.05  # seconds of CPU time
-
-
-def _sleep(seconds: float) -> None:
-    with suppress(OSError):  # the clock was set in the middle of it
-        sleep(seconds)
-
-
-class Yield:
-    """The handler of SIGVTALRM: lets another thread have the GIL."""
-
-    def __init__(self) -> None:
-        self._busy = False
-
-    def __call__(self, _number: int, _frame: object) -> None:
-        """Release the GIL for a moment, and not again inside that moment."""
-        if not self._busy:
-            self._busy = True
-            _sleep(0)
-            self._busy = False
-
-
-def read_handlers() -> list[object]:
-    """Return the handlers of the signals that the daemon lives by."""
-    return [signal.getsignal(each) for each in (*WakeUp.SIGNALS, SIGNAL, signal.SIGVTALRM)]
 
 
 class Supervisor:
     """Supervises sections of the main thread: `with supervisor: ...`."""
 
-    def __init__(
-        self, stdio: Stdio, intake: Intake, lifecycle: Lifecycle, cancellation: Cancellation
-    ) -> None:
-        self._watch = Watch(stdio, intake, lifecycle, cancellation)
-        self._wake_up = stdio.wake_up
+    def __init__(self, watch: Watch, wake_up: WakeUp, signals: Signals) -> None:
+        self._watch = watch
+        self._wake_up = wake_up
+        self._signals = signals
+        self.signals_changed = False  # a method has changed handlers
         self._depth = 0
         self._section = 0  # counts them
         self._lock = threading.Lock()  # held by whoever touches the input
@@ -90,10 +62,6 @@ class Supervisor:
         self._unpark = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_child = False
-        self.signals_changed = False
-        self._yield = Yield()
-        self.restore()
-        self._handlers = read_handlers()
         # A fork finds the thread at rest: what it holds would be held in the child for ever.
         os.register_at_fork(
             before=self._lock.acquire,
@@ -101,17 +69,16 @@ class Supervisor:
             after_in_child=self._in_child,
         )
 
-    def restore(self) -> None:
-        """Set what code that is not ours may have changed."""
+    def restore_signals(self) -> None:
+        """Put back what a method has changed."""
         self.signals_changed = False
-        signal.signal(signal.SIGVTALRM, self._yield)
-        signal.siginterrupt(signal.SIGVTALRM, False)
-        signal.setitimer(signal.ITIMER_VIRTUAL, YIELD_EVERY, YIELD_EVERY)
+        self._signals.install()
 
     def _in_child(self) -> None:
         """Leave a process that a method forks with nothing of the daemon's."""
         self._lock.release()
         self._is_child = True
+        self._signals.detach()
         self._watch.detach()
 
     # On the main thread.
@@ -144,13 +111,20 @@ class Supervisor:
     def _run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
-            section = self._section
-            _sleep(TICK)
-            if not self.signals_changed and read_handlers() != self._handlers:
-                self.signals_changed = True
-                self._wake_up.now()
-            if section != self._section:
-                continue
+            try:
+                self._tick()
+            except Exception as error:  # noqa: BLE001 - or nobody would watch any more
+                self._watching = False
+                self._watch.report(error)
+
+    def _tick(self) -> None:
+        section = self._section
+        with suppress(OSError):  # the clock was set in the middle of it
+            sleep(TICK)
+        if not self.signals_changed and self._signals.have_changed():
+            self.signals_changed = True
+            self._wake_up.now()
+        if section == self._section:
             if self._depth:
                 self._watch_section(section)
             else:
@@ -187,15 +161,18 @@ class Watch:
         self._cancellation = cancellation
 
     def detach(self) -> None:
-        """Give up pipes and signals, in a process that a method forked."""
+        """Give up the pipes, in a process that a method forked."""
         self._stdio.detach()
-        self._cancellation.detach()
+
+    def report(self, error: Exception) -> None:
+        """Log a fault of our own."""
+        self._lifecycle.report(error)
 
     def wait(self, until: float | None) -> dict[int, int]:
         """Wait for a descriptor or until a time; return what happened to which."""
         stdio = self._stdio
         waiting = select.poll()
-        waiting.register(stdio.wake_up.descriptor, select.POLLIN)
+        waiting.register(stdio.wake_up.reading, select.POLLIN)
         state, is_full = self._lifecycle.state, self._intake.is_full
         is_open = state is State.SERVING or (state is State.DRAINING and not is_full)
         if is_open and not self._intake.ended:
@@ -209,7 +186,7 @@ class Watch:
     def look(self, ready: dict[int, int]) -> float | None:
         """Act on what happened and on the clock; return when to look again at the latest."""
         stdio, intake, lifecycle = self._stdio, self._intake, self._lifecycle
-        if stdio.wake_up.descriptor in ready:
+        if stdio.wake_up.reading in ready:
             name = stdio.wake_up.read()
             if name is not None:
                 lifecycle.stop(f"{name} received")

@@ -7,7 +7,7 @@ of the daemon passes through here, and importing it costs more time than parsing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from duet_rpc.program import program_name
 
@@ -18,29 +18,43 @@ SHOWN_MAX = 60
 """Characters of an unknown word that an error message shows."""
 
 
-class Command(NamedTuple):
+# Plain classes: to make a NamedTuple takes 0.4 ms on CPython 3.11.
+
+
+class Command:
     """A command: `summary` is its line in the general help, `description` opens its own."""
 
-    name: str
-    summary: str
-    description: str
-    operands: str = ""
+    def __init__(self, name: str, summary: str, description: str, operands: str = "") -> None:
+        self.name = name
+        self.summary = summary
+        self.description = description
+        self.operands = operands
 
 
-class Option(NamedTuple):
+class Option:
     """An option: `value` names its value in the help and is empty for a switch.
 
     `commands` are the commands it belongs to; empty means all of them. `choices` are the
     values it takes, in any case; without choices, `accepts` says what the value is.
     """
 
-    name: str
-    summary: str
-    commands: tuple[str, ...] = ()
-    value: str = ""
-    choices: tuple[str, ...] = ()
-    accepts: str = ""
-    short: str = ""
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        commands: tuple[str, ...] = (),
+        value: str = "",
+        choices: tuple[str, ...] = (),
+        accepts: str = "",
+        short: str = "",
+    ) -> None:
+        self.name = name
+        self.summary = summary
+        self.commands = commands
+        self.value = value
+        self.choices = choices
+        self.accepts = accepts
+        self.short = short
 
     @property
     def attribute(self) -> str:
@@ -53,13 +67,6 @@ class Option(NamedTuple):
         if self.choices:
             return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
         return self.accepts
-
-
-class Variable(NamedTuple):
-    """An environment variable that duet-rpc reads."""
-
-    name: str
-    summary: str
 
 
 COMMANDS = (
@@ -152,11 +159,11 @@ OPTIONS = (
     Option("--help", "print help, on a command if one is given, and exit", short="-h"),
 )
 
-VARIABLES = (
-    Variable("DUET_RPC_LOG", "log to this file instead of stderr"),
-    Variable("DUET_RPC_CONFIG", "read this configuration file and no other"),
-    Variable("NO_COLOR", "no colour, if not empty"),
-)
+VARIABLES = {
+    "DUET_RPC_LOG": "log to this file instead of stderr",
+    "DUET_RPC_CONFIG": "read this configuration file and no other",
+    "NO_COLOR": "no colour, if not empty",
+}
 
 
 class UsageError(Exception):

@@ -24,7 +24,7 @@ And text on a server's stdout is not taken for a length of a gigabyte.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from duet_rpc.jsonrpc.content_length import ContentLengthDecoder
 from duet_rpc.jsonrpc.length_prefixed import LengthPrefixedDecoder
@@ -32,31 +32,31 @@ from duet_rpc.jsonrpc.lines import LinesDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
     from duet_rpc.jsonrpc.errors import Fault
 
+    class Decoder(Protocol):
+        """What the three decoders have in common."""
 
-class Decoder(Protocol):
-    """What the three decoders have in common."""
+        def feed(self, chunk: bytes) -> None:
+            """Add a chunk of input."""
 
-    def feed(self, chunk: bytes) -> None:
-        """Add a chunk of input."""
+        def next(self) -> bytes | Fault | None:
+            """Return the next frame's body or a fault, or None where more bytes are needed."""
 
-    def next(self) -> bytes | Fault | None:
-        """Return the next frame's body or a fault, or None where more bytes are needed."""
+        def reject(self) -> None:
+            """Resynchronize: the frame that `next` returned last is not JSON."""
 
-    def reject(self) -> None:
-        """Resynchronize: the frame that `next` returned last is not JSON."""
+        def expire(self) -> None:
+            """Discard the frame that did not arrive in time, and all that arrived of it."""
 
-    def expire(self) -> None:
-        """Discard the frame that did not arrive in time, and all that arrived of it."""
+        def finish(self) -> None:
+            """Note that no more will come; `next` then tells what that cut off."""
 
-    def finish(self) -> None:
-        """Note that no more will come; `next` then tells what that cut off."""
-
-    @property
-    def partial(self) -> bool:
-        """True inside a frame, where the rest must come in time."""
+        @property
+        def partial(self) -> bool:
+            """True inside a frame, where the rest must come in time."""
 
 
 def encode_content_length(body: bytes) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, Union
 
 from duet_rpc.jsonrpc.limits import INTAKE_MAX
 from duet_rpc.jsonrpc.messages import InvalidMessage, Notification, Request, exact_member
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     Item = Union["Arrival", list["Arrival"]]
 
 
-class CancelForm(NamedTuple):
+class CancelForm:
     """How a client takes a request back: a notification, and its member with the id."""
 
-    method: str
-    key: str
+    def __init__(self, method: str, key: str) -> None:
+        self.method = method
+        self.key = key
 
 
 class Arrival:

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from duet_rpc import __version__
 from duet_rpc.failures import describe
@@ -50,27 +50,28 @@ from duet_rpc.server.supervisor import Supervisor, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Protocol
 
     from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.log import Log
     from duet_rpc.methods.registry import Method, Registry
     from duet_rpc.server.intake import CancelForm
 
+    class Handler(Protocol):
+        """Turns a request into a result; one for `rpc`, one for `mcp`."""
+
+        registry: Registry
+        cancel: CancelForm
+        answers_cancelled: bool  # a cancelled request gets a reply all the same
+
+        def answer(self, arrival: Arrival, request: Call) -> str | Refused:
+            """Return the result as JSON text, or the refusal."""
+
+
 Call = Union[Request, Notification]
 
 IDLE = 0.05
 """Seconds without input after which deferred work is done."""
-
-
-class Handler(Protocol):
-    """Turns a request into a result; one for `rpc`, one for `mcp`."""
-
-    registry: Registry
-    cancel: CancelForm
-    answers_cancelled: bool  # a cancelled request gets a reply all the same
-
-    def answer(self, arrival: Arrival, request: Call) -> str | Refused:
-        """Return the result as JSON text, or the refusal."""
 
 
 def serve(
@@ -140,7 +141,6 @@ class Server:
             Signals(stdio.wake_up, self.cancellation.on_signal),
         )
         self._outbox = Outbox(stdio, reader, self._supervisor)
-        self._method_ran = False  # since signals were put back
         self._deferred: list[Callable[[], object]] = [log.start_loguru]
 
     # The loop.
@@ -150,7 +150,7 @@ class Server:
         while self.lifecycle.answering:
             item = self._intake.next()
             if item is None:
-                if self._supervisor.signals_changed:
+                if self._supervisor.signals_may_differ:
                     self._supervisor.restore_signals()
                 self._outbox.flush()
                 if not self._receive():
@@ -192,16 +192,12 @@ class Server:
         deadline = self._intake.frame_deadline
         if deadline is not None:
             return deadline - monotonic()
-        registry = self.handler.registry
-        has_work = self._deferred or self._method_ran or registry.load_waits is not None
+        has_work = self._deferred or self.handler.registry.load_waits is not None
         return IDLE if has_work else None
 
     def _run_deferred(self) -> None:
         """Run work deferred until the loop is idle."""
-        if self._method_ran:
-            self._method_ran = False
-            self._supervisor.restore_signals()
-        elif self._deferred:
+        if self._deferred:
             self._deferred.pop(0)()
         else:
             self.handler.registry.load()
@@ -293,7 +289,6 @@ class Server:
     def run_method(self, function: Callable[..., str], *arguments: object) -> str | Refused:
         """Run a method under supervision: cancellable, and bounded by the shutdown deadline."""
         self._outbox.flush()
-        self._method_ran = True
         with self._supervisor:
             return call(self.cancellation.run, function, *arguments)
 

@@ -12,7 +12,8 @@ thread would ever run. So a timer that counts CPU time alone, and never wakes an
 sends SIGVTALRM, whose handler does nothing but release the GIL for a moment.
 
 Methods may change handlers, timers and the mask. The supervisor looks for changed handlers
-at each tick (`have_changed`), and the loop puts everything back then, and when it is idle.
+at each tick (`have_changed`), and the loop puts everything back then, and when it is idle
+after methods were called.
 """
 
 from __future__ import annotations

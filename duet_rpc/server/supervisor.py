@@ -53,7 +53,7 @@ class Supervisor:
         self._watch = watch
         self._wake_up = wake_up
         self._signals = signals
-        self.signals_changed = False  # a method has changed handlers
+        self.signals_may_differ = False  # from what they are to be
         self._depth = 0
         self._section = 0  # counts them
         self._lock = threading.Lock()  # held by whoever touches the input
@@ -71,7 +71,7 @@ class Supervisor:
 
     def restore_signals(self) -> None:
         """Put back what a method has changed."""
-        self.signals_changed = False
+        self.signals_may_differ = False
         self._signals.install()
 
     def _in_child(self) -> None:
@@ -121,14 +121,16 @@ class Supervisor:
         section = self._section
         with suppress(OSError):  # the clock was set in the middle of it
             sleep(TICK)
-        if not self.signals_changed and self._signals.have_changed():
-            self.signals_changed = True
+        is_idle = section == self._section and not self._depth
+        # Handlers can be looked at from here; what else a method may have changed, such as
+        # the mask, is put back when no more methods are called.
+        if not self.signals_may_differ and (is_idle or self._signals.have_changed()):
+            self.signals_may_differ = True
             self._wake_up.now()
-        if section == self._section:
-            if self._depth:
-                self._watch_section(section)
-            else:
-                self._park(section)
+        if is_idle:
+            self._park(section)
+        elif section == self._section:
+            self._watch_section(section)
 
     def _park(self, section: int) -> None:
         self._unpark.clear()

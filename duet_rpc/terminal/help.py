@@ -38,7 +38,7 @@ def _program_help() -> Iterator[str]:
     )
     options = ((_form(each), _summary_with_commands(each)) for each in OPTIONS)
     yield from _section("options, before or after the command", options)
-    yield from _section("environment", VARIABLES)
+    yield from _section("environment", VARIABLES.items())
     yield ""
     yield f"`{program_name()} COMMAND --help` shows the options of one command."
 

@@ -77,17 +77,15 @@ def encode_line(body: bytes) -> bytes:
 class Framing:
     """How frames are told apart on the way in and made on the way out."""
 
-    __slots__ = ("decoder", "description", "encode", "name")
+    __slots__ = ("decoder", "encode", "name")
 
     def __init__(
         self,
         name: str,
-        description: str,
         decoder: Callable[..., Decoder],
         encode: Callable[[bytes], bytes],
     ) -> None:
         self.name = name
-        self.description = description  # how a person is told what to type
         self.decoder = decoder  # takes `from_server`
         self.encode = encode
 
@@ -97,17 +95,15 @@ class Framing:
 
 CONTENT_LENGTH = Framing(
     "content-length",
-    "each after a Content-Length header",
     ContentLengthDecoder,
     encode_content_length,
 )
 LENGTH_PREFIXED = Framing(
     "length-prefixed",
-    "each after its length in four bytes",
     LengthPrefixedDecoder,
     encode_length_prefixed,
 )
-LINES = Framing("lines", "one a line", LinesDecoder, encode_line)
+LINES = Framing("lines", LinesDecoder, encode_line)
 
 FRAMINGS = {each.name: each for each in (CONTENT_LENGTH, LENGTH_PREFIXED, LINES)}
 

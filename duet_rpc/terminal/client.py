@@ -29,6 +29,7 @@ from duet_rpc.jsonrpc import (
 from duet_rpc.jsonrpc.errors import OVERSIZE, PARSE_ERROR, RpcError
 from duet_rpc.jsonrpc.limits import BODY_MAX, GRACE
 from duet_rpc.log import escape
+from duet_rpc.peer import Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,7 +89,7 @@ class Client:
         self._reader = MessageReader(CONTENT_LENGTH)
         self._chunk = b""  # the last one read, to quote from
         self._ended = False  # its stdout has ended
-        self._last_id = 0
+        self._pending: Outgoing[str] = Outgoing()
         self.clean = True  # its stdout had nothing but frames
 
     def __enter__(self) -> Client:
@@ -104,9 +105,10 @@ class Client:
 
     def send(self, method: str, params: Params = None) -> int:
         """Send a request without blocking; return its id. `receive` sends what is left."""
-        self._last_id += 1
-        self._send(Request(method, params, self._last_id))
-        return self._last_id
+        id = self._pending.add(method)
+        self._send(Request(method, params, id))
+        assert isinstance(id, int)  # noqa: S101 - for the type checker
+        return id
 
     def cancel(self, id: int) -> None:
         """Cancel a request. Its reply still comes."""
@@ -125,6 +127,9 @@ class Client:
                 self._send(Failure(message.id, Error.method_not_found()))
             elif isinstance(message, list):
                 raise DaemonError("the daemon's reply is not valid JSON-RPC")
+            elif isinstance(message, (Success, Failure)) and message.id is not None:
+                if self._pending.pop(message.id) is not None:  # else nobody asked
+                    return message
             elif message is not None:
                 return message
             elif self._ended:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from duet_rpc.gateway.wire import id_in, to_frame
 from duet_rpc.jsonrpc.framing import CONTENT_LENGTH, FRAMINGS, LENGTH_PREFIXED, LINES, Framing
-from duet_rpc.jsonrpc.jsontext import member, one_line, replace, split_array, split_object, without
+from duet_rpc.jsonrpc.jsontext import member, replace, split_array, split_object, without
 from duet_rpc.jsonrpc.messages import (
     Failure,
     InvalidMessage,
@@ -156,9 +156,6 @@ def test_members_are_replaced_removed_and_split() -> None:
     assert list(split_array("[ ]")) == []
     assert without(text, "a") == '{"d":"\\u0061"}'
     assert without('{"a":1.0,"b":2, "c":3}', "b") == '{"a":1.0,"c":3}'
-    assert json.loads(one_line('{"a":\r\n"\\n"}')) == {"a": "\n"}
-    for text in ("[\n1\n]", "[\r1\r]", "[\n1\r]"):
-        assert one_line(text) == "[ 1 ]"
 
 
 @pytest.mark.parametrize(

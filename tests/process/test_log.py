@@ -45,6 +45,21 @@ def test_every_line_has_time_severity_and_message() -> None:
     assert "INFO  stdin closed, shutting down gracefully" in log
 
 
+def test_an_invalid_request_is_logged_with_what_could_be_read() -> None:
+    invalid = [
+        ('{"jsonrpc":"1.0","id":7,"method":"old"}', "WARN  method=old id=7 Invalid Request"),
+        ('{"jsonrpc":"2.0","id":null,"method":5}', "WARN  id=null Invalid Request"),
+        ('{"jsonrpc":"2.0","id":[],"method":"listed"}', "WARN  method=listed Invalid Request"),
+        ('{"jsonrpc":"2.0","method":"cut","id":8', "WARN  method=cut Parse error"),
+        ("garbage", "WARN  Parse error"),
+    ]
+    _, _, log = run(b"".join(frame(text) for text, _ in invalid))
+    lines = [line for line in log.splitlines() if "WARN" in line]
+    assert len(lines) == len(invalid)
+    for line, (_, expected) in zip(lines, invalid):
+        assert expected in line
+
+
 def test_with_and_without_loguru_a_line_looks_the_same() -> None:
     _, _, quick = run(request(1, "x"))
     with daemon() as client:

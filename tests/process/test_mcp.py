@@ -536,6 +536,16 @@ def test_a_batch_is_taken_in_2025_03_alone(version: str) -> None:
             assert reply["error"]["data"]["reason"] == "batch-not-supported"
 
 
+def test_batch_allows_arrays_in_every_version() -> None:
+    with daemon([*SOURCE, "mcp", "--batch", "--methods", TOOLS], framing="lines") as client:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+        first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        client.send(json.dumps(first).encode() + b"\n" + json.dumps([ping, ping]).encode() + b"\n")
+        assert client.receive()["id"] == 1
+        assert [each["id"] for each in json.loads(client.receive_raw())] == [2, 2]
+
+
 @pytest.mark.parametrize(
     "broken", ["{", "nonsense", '{"id":3}', "[1]", '{"jsonrpc":"2.0","id":1,"method":5}']
 )

@@ -665,6 +665,38 @@ def cancel(id: object) -> bytes:
 CANCELLED = {"code": -32800, "message": "Request cancelled"}
 
 
+def framed(text: str) -> bytes:
+    """Frame JSON text as it stands: numbers keep their spelling."""
+    return b"Content-Length: %d\r\n\r\n" % len(text) + text.encode()
+
+
+@pytest.mark.parametrize(
+    ("id", "others"), [("1e400", ["2e400", "1e401"]), ("1.0", ["1", '"1.0"', "1e0"]), ("-0", ["0"])]
+)
+def test_a_cancel_names_an_id_as_it_is_spelled(id: str, others: list[str]) -> None:
+    cancels = [
+        framed(f'{{"jsonrpc":"2.0","method":"$/cancelRequest","params":{{"id":{each}}}}}')
+        for each in (*others, id)
+    ]
+    with daemon(WITH_METHODS) as client:
+        client.call("version", id="up")
+        client.send(framed(f'{{"jsonrpc":"2.0","id":{id},"method":"give_up"}}'))
+        client.send(b"".join(cancels[:-1]))
+        assert client.silent_for(0.4)
+        client.send(cancels[-1])
+        assert client.receive_raw().startswith(f'{{"jsonrpc":"2.0","id":{id},"error"'.encode())
+
+
+@pytest.mark.parametrize("token", ["1e400", "1e2", "1.0", '"t"', "7"])
+def test_a_progress_token_comes_back_as_it_went_in(token: str) -> None:
+    params = f'{{"count":1,"_meta":{{"progressToken":{token}}}}}'
+    with daemon(WITH_METHODS) as client:
+        client.send(framed(f'{{"jsonrpc":"2.0","id":1,"method":"steps","params":{params}}}'))
+        progress, reply = client.receive_raw(), client.receive()
+    assert f'"token":{token},'.encode() in progress
+    assert reply["result"] == "done"
+
+
 def test_a_second_cancel_interrupts_a_method_that_caught_the_first() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version", id="up")

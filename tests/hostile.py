@@ -140,6 +140,11 @@ ROWS = [
         [HEADER],
     ),
     Row(
+        "a header too large and a length that is too short",
+        f"X-A: {'a' * 9000}\r\nContent-Length: 40\r\n\r\n{VERSION}".encode(),
+        [HEADER],
+    ),
+    Row(
         "a header too large, and a frame inside its body",
         b"Content-Length: 65\r\n" + b"X-Pad: aaaaaaaaaaaaa\r\n" * 400 + b"\r\n" + frame(VERSION),
         [HEADER],

@@ -309,7 +309,7 @@ class ContentLengthDecoder:
         self._drop(skipped)
         self._length = (self._length or 0) - skipped
         if not self._length:
-            self._enter(HEADER)
+            self._enter(LOST)  # its length may be wrong, and one frame gets one reply
         return None
 
     # LOST

@@ -13,7 +13,6 @@ for a batch), `encode` turns them into bytes. Ids keep their spelling: an intege
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING, Any, Union
 
 from duet_rpc.jsonrpc import salvage
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     Parsed = Union["Message", "InvalidMessage", list[Union["Message", "InvalidMessage"]]]
 
 _MISSING = object()
-
-LARGE = 1024 * 1024  # characters
 
 
 def check_id(id: object) -> Id:
@@ -184,7 +181,7 @@ def read_message(body: bytes | bytearray, raw: bool = False) -> Parsed:
     try:
         if raw and text.lstrip(SPACE)[:1] == "{":
             return _read_raw(text, body)
-        value = loads(text) if len(text) < LARGE else _load_large(text)
+        value = loads(text)
     except NOT_JSON as error:
         return invalid(Error.parse_error(explain(error)), body)
     if type(value) is dict:
@@ -192,21 +189,6 @@ def read_message(body: bytes | bytearray, raw: bool = False) -> Parsed:
     if type(value) is list:
         return _read_batch(value, text)
     return InvalidMessage(Error.invalid_request("expected an object"))
-
-
-def _load_large(text: str) -> Any:
-    """Parse a large text without the garbage collector.
-
-    It would look again and again at a value that only grows: a quarter of the time of 9 MB
-    of records on CPython 3.11.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return loads(text)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def invalid(error: Error, body: bytes | bytearray) -> InvalidMessage:

@@ -8,16 +8,17 @@ export EMACSEN
 ROUNDS ?= 20
 
 BIN := .venv/bin
-SOURCES := $(shell find duet_rpc packaging -name "*.py") elisp/duet-rpc.el pyproject.toml
+SOURCES := $(shell find duet_rpc packaging -name "*.py") packaging/bundled.txt elisp/duet-rpc.el pyproject.toml
 
-.PHONY: help run test soak coverage audit fuzz conformance lint pyz bench screenshot clean
+.PHONY: help run test soak chaos coverage audit fuzz conformance lint pyz info release version \
+  bench screenshot clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
-	@$(BIN)/python examples/six_calls.py dist/duet-rpc.pyz
+	@$(BIN)/python examples/demo.py dist/duet-rpc.pyz $(firstword $(EMACSEN))
 
 test: dist/duet-rpc.pyz build/tools build/mcp/ready build/servers/ready ## set up, then run all tests
 	$(BIN)/python -m pytest
@@ -25,6 +26,9 @@ test: dist/duet-rpc.pyz build/tools build/mcp/ready build/servers/ready ## set u
 MINUTES ?= 5
 soak: .venv/ready ## a daemon under load and in trouble, for MINUTES=5
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+chaos: .venv/ready ## daemons with hostile methods, files and clients, for MINUTES=5
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 SECONDS ?= 60
 fuzz: .venv/ready ## let atheris look for input that breaks a decoder, for SECONDS=60
@@ -58,10 +62,21 @@ audit: .venv/ready ## look for known holes in what is bundled and in what builds
 
 pyz: dist/duet-rpc.pyz ## build dist/duet-rpc.pyz and dist/duet-rpc.el
 
+info: .venv/ready ## the manual for Emacs and the man page: dist/duet-rpc.info, dist/duet-rpc.1
+	@$(BIN)/python packaging/manual.py dist
+	@echo "made dist/duet-rpc.info (in Emacs: C-u C-h i) and dist/duet-rpc.1 (man -l dist/duet-rpc.1)"
+
+release: lint build/release-tools/ready ## build everything that is published into dist/, and check it
+	@$(BIN)/python packaging/release.py
+
+version: .venv/ready ## make NEW=1.2.3 the version, wherever it is written
+	@$(BIN)/python packaging/version.py $(NEW)
+
 bench: dist/duet-rpc.pyz ## measure it beside its peers (ROUNDS=5: quick)
 	$(BIN)/python -m bench --rounds $(ROUNDS)
 
-screenshot: dist/duet-rpc.pyz ## take the picture of Emacs that this README shows
+screenshot: dist/duet-rpc.pyz ## take the pictures of Emacs that this README shows
+	$(BIN)/python -m tests.emacs.recording elisp/command.svg
 	tests/emacs/screenshot.sh elisp/duet-rpc-call.png
 
 clean: ## remove everything that was made
@@ -85,16 +100,16 @@ dist/duet-rpc.pyz: .venv/ready $(SOURCES)
 
 # A client that others wrote, apart from everything that duet-rpc is made with.
 build/mcp/ready: tests/interop/clients/requirements.txt
-	@for python in $(PYTHON) python3.13 python3.12 python3.11 python3.10; do \
+	@for python in $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3.10; do \
 	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || continue; \
 	  rm -rf build/mcp && $$python -m venv build/mcp && build/mcp/bin/pip install --quiet \
 	    --disable-pip-version-check -r $< && touch $@; exit; \
 	done; \
 	echo "NO PYTHON 3.10 OR LATER FOUND. THE TESTS WITH THE PYTHON CLIENT OF MCP ARE SKIPPED." >&2
 
-# What the tests need beside Python: Emacs, Node.js for clients that others wrote, and a clock
-# that can be set back.
-build/tools: tests/interop/clients/package.json
+# What the tests need beside Python: Emacs, Node.js for clients that others wrote, a clock that
+# can be set back, and what makes and checks the manual.
+build/tools: tests/interop/clients/package.json Makefile
 	@mkdir -p build
 	@need=; for e in $(EMACSEN); do command -v $$e > /dev/null || need="$$need emacs-nox"; done; \
 	[ -d /usr/share/emacs/site-lisp/elpa-src ] || ! command -v apt-get > /dev/null || \
@@ -102,6 +117,8 @@ build/tools: tests/interop/clients/package.json
 	command -v npm > /dev/null || need="$$need nodejs npm"; \
 	ls /usr/lib/*/faketime > /dev/null 2>&1 || ! command -v apt-get > /dev/null || \
 	  need="$$need faketime"; \
+	command -v mandoc > /dev/null || need="$$need mandoc"; \
+	command -v makeinfo > /dev/null || need="$$need texinfo"; \
 	if [ -n "$$need" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$need; \
 	elif [ -n "$$need" ]; then \
@@ -109,6 +126,11 @@ build/tools: tests/interop/clients/package.json
 	@if command -v npm > /dev/null; then \
 	  cd tests/interop/clients && npm install --silent --no-package-lock --no-audit --no-fund; fi
 	@if [ "$$CI" = true ] || { command -v npm && command -v emacs; } > /dev/null; then touch $@; fi
+
+build/release-tools/ready: packaging/release-tools.txt | .venv/ready
+	@$(BIN)/python -m venv --clear build/release-tools
+	@build/release-tools/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 # Servers that others wrote, to stand behind the gateway.
 build/servers/ready: tests/interop/servers/requirements.txt tests/interop/servers/package.json | .venv/ready build/tools

@@ -14,6 +14,7 @@ import json
 import sys
 
 from bench import sessions
+from bench.author import from_author
 from bench.emacs import from_emacs
 from bench.goals import Samples
 from bench.install import BUILD, TOP, install
@@ -52,6 +53,8 @@ def main() -> None:
     take_turns(sessions.growth, ours, 0, samples)
     tell("gateway")
     samples.update(sessions.gateway(rounds))
+    tell("author")
+    samples.update(from_author(rounds))
     tell("Emacs")
     samples.update(from_emacs(rounds))
     tell("")

@@ -16,6 +16,7 @@
   (load (concat copy "c") nil t)
   (delete-directory (file-name-directory copy) t))
 
+(require 'json)
 (require 'jsonrpc)
 
 (defconst bench-calls 1000)

@@ -11,6 +11,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.author import LOADING
 from bench.programs import DUET, LEAN, LOW_LEVEL, LSP_JSONRPC, MCP_SERVER, PYGLS, RASS, VSCODE
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def list_rows(samples: Samples) -> list[Row]:
         # A leak of one reference would be 8 bytes; below 0.5 are pages that fragmentation costs.
         Row("growth", "growth of memory with each request", "B", 0.5),
         Row("wakeups", "wake-ups while idle, a second", "", 0.0),
+        Row("saved", "a saved file: the next call of its method", "ms", 1.5, (LOADING,)),
+        Row("noticing", "a call: looking at ten files for changes", "µs", 20.0),
         Row("mcp_start", "MCP: spawn to first reply", "ms", 8.0, (LOW_LEVEL, MCP_SERVER), True),
         Row("mcp_trip", "MCP: round trip of tools/call", "µs", 5.0, (LOW_LEVEL, MCP_SERVER), True),
         Row("gateway", "gateway: added to a round trip", "µs", 0.3, (RASS,)),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from duet_rpc import __version__
 from duet_rpc.command_line import UsageError, daemon_flags, parse, usage
 from duet_rpc.config.files import ConfigError, load_config
-from duet_rpc.program import daemon_command, program_name
+from duet_rpc.program import CALLER, WORKER, daemon_command, program_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from duet_rpc.command_line import Arguments, Options
     from duet_rpc.config.files import Config
+    from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.log import Log
     from duet_rpc.server.loop import Handler, Server
 
@@ -73,9 +74,7 @@ def run(arguments: Arguments) -> int:
         return run_for_person(arguments)
     if command == "rpc" or (command == "mcp" and not options.gateway):
         run_server(arguments)
-    elif command == "mcp":
-        run_mcp_gateway(arguments)
-    elif command == "gateway":
+    elif command in ("mcp", "gateway"):
         run_gateway(arguments)
     else:
         return run_for_person(arguments)
@@ -95,19 +94,30 @@ def run_for_person(arguments: Arguments) -> int:
     if options.version or command == "version":
         print(__version__)
         return 0
+    return find_command_for_person(command)(arguments)
+
+
+def find_command_for_person(command: str | None) -> Callable[[Arguments], int]:
+    """Import and return the function that runs a command for a person."""
     if command == "call":
         from duet_rpc.terminal.call import call as run_command
     elif command == "console":
         from duet_rpc.terminal.console import console as run_command
+    elif command == "new":
+        from duet_rpc.terminal.new import new as run_command
+    elif command == "list":
+        from duet_rpc.terminal.list import list_methods as run_command
     elif command == "doctor":
         from duet_rpc.terminal.doctor import doctor as run_command
     elif command == "gateway":
         from duet_rpc.terminal.check import check as run_command
+    elif command == "env":
+        from duet_rpc.terminal.env import env as run_command
     elif command == "config":
         from duet_rpc.terminal.config import show_config as run_command
     else:
         from duet_rpc.terminal.trust import run_trust as run_command
-    return run_command(arguments)
+    return run_command
 
 
 # What every server does when it starts.
@@ -126,57 +136,19 @@ def open_log(options: Options, config: Config) -> Log:
     return log
 
 
-def explain_waiting(descriptors: tuple[int, int], server: str, framing: str, people: str) -> None:
+def explain_waiting(descriptors: tuple[int, int], command: str, options: Options) -> None:
     """Tell a person who started a server at a terminal what it waits for."""
     if os.isatty(descriptors[0]):
         from duet_rpc.terminal.output import print_stderr
 
+        program = program_name()
+        framing = options.framing or ("lines" if command == "mcp" else "content-length")
+        server = f"{command} --gateway" if options.gateway else command
+        people = f"`{program} call METHOD` and `{program} console`"
         print_stderr(
-            f"{program_name()} {server}: waiting for JSON-RPC 2.0 requests on stdin "
+            f"{program} {server}: waiting for JSON-RPC 2.0 requests on stdin "
             f"(framing: {framing}); Ctrl-D ends it. For people: {people}."
         )
-
-
-# The gateway.
-
-
-def run_gateway(arguments: Arguments) -> None:
-    """Serve JSON-RPC on stdin and stdout, with other servers behind; does not return."""
-    descriptors = take_over()
-
-    from duet_rpc.gateway.serve import serve
-
-    config = load_config()
-    program = program_name()
-    people = f"`{program} call NAME/METHOD` and `{program} gateway --check`"
-    explain_waiting(descriptors, "gateway", "content-length", people)
-    serve(descriptors, open_log(arguments.options, config), config.backends.values())
-
-
-def run_mcp_gateway(arguments: Arguments) -> None:
-    """Serve the backends' tools and the user's methods as one MCP server; does not return."""
-    descriptors = take_over()
-
-    from duet_rpc.config.settings import BackendSettings
-    from duet_rpc.gateway.mcp import McpGateway
-    from duet_rpc.gateway.serve import serve
-    from duet_rpc.gateway.tools import OWN
-    from duet_rpc.methods.sources import any_source
-
-    options = arguments.options
-    config = load_config()
-    backends = [each for each in config.backends.values() if each.dialect == "mcp"]
-    if any_source([*options.methods, *config.methods], config.methods_folder):
-        own = BackendSettings(OWN)
-        # From `warn` on: its start-up line says nothing that the gateway's does not.
-        level = options.log_level or config.log_level or "warn"
-        own.command = daemon_command(daemon_flags(options, level), "mcp")
-        own.dialect, own.framing = "mcp", "lines"
-        backends.insert(0, own)
-    program = program_name()
-    people = f"`{program} call NAME__TOOL` and `{program} gateway --check`"
-    explain_waiting(descriptors, "mcp --gateway", "lines", people)
-    serve(descriptors, open_log(options, config), backends, kind=McpGateway)
 
 
 # The daemon.
@@ -185,25 +157,142 @@ def run_mcp_gateway(arguments: Arguments) -> None:
 def run_server(arguments: Arguments) -> None:
     """Serve on stdin and stdout; does not return."""
     descriptors = take_over()
+    if WORKER in os.environ:
+        run_worker(arguments, descriptors)
+        return
 
-    from duet_rpc.jsonrpc.framing import FRAMINGS
-    from duet_rpc.server.loop import serve
+    from duet_rpc.methods.scripts import Scripts, needs_router
 
     command, options = arguments.command or "rpc", arguments.options
     config = load_config()
-    framing = options.framing or ("lines" if command == "mcp" else "content-length")
-    program = program_name()
-    people = f"`{program} call METHOD` and `{program} console`"
-    explain_waiting(descriptors, command, framing, people)
+    sources = [*options.methods, *config.methods]
+    scripts = Scripts()
+    has_servers = config.workers or (config.backends if command == "rpc" else {})
+    if has_servers or needs_router(scripts, sources, config.methods_folder):
+        run_router(arguments, descriptors, config, with_backends=command == "rpc")
+        return
+
+    from duet_rpc.server.handover import Handover
+    from duet_rpc.server.loop import serve
+
+    if config.python is not None:
+        from duet_rpc.config.python import use_python
+
+        use_python(config, descriptors)
+    explain_waiting(descriptors, command, options)
+    log = open_log(options, config)
+    caller_shows_errors = os.environ.pop(CALLER, None) is not None and log.sink == "stderr"
     serve(
         descriptors,
-        open_log(options, config),
+        log,
         find_handler(command),
+        sources,
+        config.methods_folder,
+        framing=framing_of(command, options),
+        batch=options.batch,
+        debug=options.debug or config.debug,
+        log_refusals=not caller_shows_errors,
+        handover=Handover(scripts),
+    )
+
+
+def run_worker(arguments: Arguments, descriptors: tuple[int, int]) -> None:
+    """Serve the methods that whoever started this process has named; does not return."""
+    from duet_rpc.config.files import Config
+    from duet_rpc.jsonrpc.framing import CONTENT_LENGTH
+    from duet_rpc.methods.scripts import Scripts
+    from duet_rpc.server.loop import serve
+    from duet_rpc.server.worker import WorkerHandler, WorkerRole
+    from duet_rpc.workers.order import MAIN, limit_memory, prepare, take_order
+
+    command, options = arguments.command or "rpc", arguments.options
+    order = take_order()
+    framing = framing_of(command, options)
+    if not order.is_prepared:
+        prepare(order, framing or CONTENT_LENGTH, descriptors)
+    if order.memory is not None:
+        limit_memory(order.memory)
+    log = open_log(options, Config())
+    scripts, others = Scripts(), {*order.others}
+    # Files of others are in its folder and, where it has one, it has all that nobody else has.
+    is_elsewhere = (
+        (lambda source: source in others or scripts.is_script(source))
+        if order.name == MAIN
+        else (lambda _source: False)
+    )
+    serve(
+        descriptors,
+        log,
+        find_handler(command) if command == "mcp" else WorkerHandler,
+        order.methods,
+        order.folder,
+        framing=framing,
+        debug=options.debug,
+        worker=WorkerRole(is_elsewhere),
+    )
+
+
+def framing_of(command: str, options: Options) -> Framing | None:
+    """Return the framing of a command; None where it is guessed."""
+    from duet_rpc.jsonrpc.framing import FRAMINGS
+
+    return FRAMINGS.get(options.framing or ("lines" if command == "mcp" else "content-length"))
+
+
+# The router.
+
+
+def run_gateway(arguments: Arguments) -> None:
+    """Serve with other servers behind; does not return."""
+    run_router(arguments, take_over(), load_config(), with_backends=True)
+
+
+def run_router(
+    arguments: Arguments, descriptors: tuple[int, int], config: Config, with_backends: bool
+) -> None:
+    """Serve the user's methods, each in its worker, and the backends; does not return."""
+    from functools import partial
+
+    from duet_rpc.gateway.gateway import Gateway
+    from duet_rpc.gateway.runtime import Front
+    from duet_rpc.gateway.serve import serve
+    from duet_rpc.server.handover import take_passed
+    from duet_rpc.workers.plan import Plan
+
+    command, options = arguments.command or "rpc", arguments.options
+    kind = Gateway
+    if command == "mcp":
+        from duet_rpc.gateway.mcp import McpGateway
+
+        kind = McpGateway
+    explain_waiting(descriptors, command, options)
+    passed = take_passed()
+    if passed is not None:
+        options.log_level = passed.level
+    log = open_log(options, config)
+    # From `warn` on: its start-up line says nothing that ours does not.
+    level = "warn" if log.level_name == "info" else log.level_name
+    options.debug |= config.debug
+    front = Front(framing_of(command, options), options.batch, passed)
+    plan = Plan(
+        daemon_command(daemon_flags(options, level, methods=False), worker_command(command)),
         [*options.methods, *config.methods],
         config.methods_folder,
-        framing=FRAMINGS.get(framing),
-        batch=options.batch,
+        config.workers,
+        config.python,
+        config.origins.get("methods.python", ""),
     )
+    backends = [
+        each
+        for each in config.backends.values()
+        if with_backends and (command != "mcp" or each.dialect == "mcp")
+    ]
+    serve(descriptors, log, backends, kind=partial(kind, plan=plan, front=front))
+
+
+def worker_command(command: str) -> str:
+    """Return the command of the workers behind a router."""
+    return "mcp" if command == "mcp" else "rpc"
 
 
 def find_handler(command: str | None) -> Callable[[Server], Handler]:
@@ -225,4 +314,6 @@ def take_over() -> tuple[int, int]:
         # Nothing has been read yet, so a signal that comes before the server can handle it
         # just ends the process.
         signal.signal(number, lambda *_: os._exit(0))
+    # A daemon that becomes the router has blocked them until here.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
     return claim()

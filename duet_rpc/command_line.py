@@ -103,10 +103,28 @@ COMMANDS = (
         "has the form of the arguments of `call`.",
     ),
     Command(
+        "new",
+        "write a first file of methods",
+        "Write NAME.py, a method that runs, into the folder of your methods, and print its path.",
+        "NAME",
+    ),
+    Command(
+        "list",
+        "list your methods",
+        "List your methods by file, each with its signature and the first line of its "
+        "description, and the files that could not be loaded.",
+    ),
+    Command(
         "doctor",
         "find problems and say how to fix them",
         "Check Python, the program, the configuration, the log, your methods, the backends and "
         "Emacs. The exit code is 1 if something does not work.",
+    ),
+    Command(
+        "env",
+        "list the environments made for your methods",
+        "List the environments that were made for files with a `# /// script` block: what each "
+        "holds, its Python, its size, when it was last used and by which file.",
     ),
     Command(
         "config",
@@ -132,7 +150,7 @@ OPTIONS = (
     Option(
         "--methods",
         "load methods from a Python file or module; repeatable",
-        ("rpc", "mcp", "call", "console", "doctor"),
+        ("rpc", "mcp", "call", "console", "list", "doctor"),
         value="SOURCE",
         accepts="a Python file or the name of a module",
     ),
@@ -146,8 +164,16 @@ OPTIONS = (
     Option("--batch", "accept batches: arrays of requests", ("rpc", "mcp")),
     Option("--gateway", "serve the tools of the [backends] as well", ("mcp",)),
     Option("--check", "start each backend and print how it responds", ("gateway",)),
-    Option("--json", "print the report as JSON", ("doctor",)),
+    Option("--pdb", "stop in the debugger where the method fails", ("call",)),
+    Option("--all", "list the built-in methods as well", ("list",)),
+    Option("--json", "print the report as JSON", ("doctor", "list", "env")),
+    Option("--prune", "remove the environments that were not used for 30 days", ("env",)),
     Option("--yes", "record the trust without asking", ("trust",)),
+    Option(
+        "--debug",
+        "for authors of methods: errors with their text and their traceback",
+        ("rpc", "mcp", "gateway", "call", "console"),
+    ),
     Option(
         "--log-level",
         "log from this level on: debug, info, warn or error",
@@ -183,8 +209,12 @@ class Options:
         self.batch = False
         self.gateway = False
         self.check = False
+        self.pdb = False
+        self.all = False
         self.json = False
+        self.prune = False
         self.yes = False
+        self.debug = False
         self.log_level: str | None = None
         self.no_color = False
         self.version = False
@@ -192,7 +222,7 @@ class Options:
 
 
 class Arguments:
-    """A parsed command line. Only `call` has operands."""
+    """A parsed command line. Only `call` and `new` have operands."""
 
     def __init__(self) -> None:
         self.command: str | None = None
@@ -210,7 +240,7 @@ def parse(words: Sequence[str]) -> Arguments:
             arguments.operands += rest
         elif word.startswith("-") and word != "-":
             given.append(_parse_option(word, rest, arguments))
-        elif arguments.command == "call":
+        elif arguments.command == "call" or (arguments.command == "new" and not arguments.operands):
             arguments.operands.append(word)
         elif arguments.command is not None:
             message = f"unexpected argument {shorten(word)} after {arguments.command}"
@@ -244,10 +274,13 @@ def usage(command: str | None = None) -> str:
     return f"usage: {program_name()} {command} [OPTION]... {operands}".rstrip()
 
 
-def daemon_flags(options: Options, level: str) -> list[str]:
+def daemon_flags(options: Options, level: str, methods: bool = True) -> list[str]:
     """Return the options for a server that this command starts."""
-    methods = [word for source in options.methods for word in ("--methods", source)]
-    return ["--log-level", level, *(["--no-color"] if options.no_color else []), *methods]
+    sources = options.methods if methods else []
+    given_methods = [word for source in sources for word in ("--methods", source)]
+    switches = {"--no-color": options.no_color, "--debug": options.debug}
+    given = [name for name, is_given in switches.items() if is_given]
+    return ["--log-level", level, *given, *given_methods]
 
 
 def shorten(word: str) -> str:
@@ -300,6 +333,8 @@ def _check_combination(arguments: Arguments, given: list[Option]) -> None:
     if command == "call" and not arguments.operands:
         hint = f"`{program_name()} call listMethods` lists them"
         raise UsageError(f"call needs a METHOD; {hint}", command)
+    if command == "new" and not arguments.operands:
+        raise UsageError("new needs a NAME for the file, such as words", command)
 
 
 def _unknown(kind: str, word: str, names: Sequence[str], hint: str) -> str:

@@ -1,8 +1,9 @@
-"""What the log says of an exception: its type and its place, never its text.
+"""What is said of an exception: its type and its place, and to its author all of it.
 
 The text is whatever the raising code made of it, and that may be a token, a password or a
-folder. Exceptions come from the user's code, so nothing of theirs is called: their attributes
-are read the way C code reads them, past any property that raises or lies.
+folder, so the log does without unless the author asks for it (`--debug`). Exceptions come from
+the user's code, and nothing of theirs is called here but by `explain`: their attributes are
+read the way C code reads them, past any property that raises or lies.
 """
 
 from __future__ import annotations
@@ -28,6 +29,19 @@ _get_name: Any = type.__dict__["__name__"].__get__
 _get_traceback: Any = BaseException.__dict__["__traceback__"].__get__
 
 
+TEXT_MAX = 2_000
+TRACEBACK_MAX = 50_000
+
+RELATED_MAX = 200
+"""Causes and members of groups that are shown with an exception."""
+
+UNREADABLE = "<exception str() failed>"
+"""The words of Python itself for an exception that fails to say what it is."""
+
+FAILURES = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What the user's code may raise, a cancel aside."""
+
+
 class SafeText(Exception):
     """An exception whose text is in duet-rpc's own words, so that the log may show it."""
 
@@ -46,9 +60,89 @@ def describe(error: BaseException) -> str:
     return f"{what} ({os.path.basename(file)}:{line} in {function})"
 
 
-def say_what(error: BaseException) -> str:
-    """Return the type of an exception, and of a SyntaxError the compiler's words too."""
+def explain(error: BaseException) -> dict[str, str]:
+    """Return all that an author wants to know: type, text, place and traceback.
+
+    This calls the user's code, which may take its time, and be cancelled.
+    """
+    return {
+        "type": name_of(error),
+        "text": text_of(error),
+        "place": "{}:{}".format(*(place_of(error) or ("", 0))),
+        "traceback": traceback_of(error),
+    }
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an exception says, which calls the user's code."""
+    try:
+        return str.__str__(str(error))[:TEXT_MAX]
+    except FAILURES:
+        return UNREADABLE
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback as Python prints it, without the frames of duet-rpc itself."""
+    try:
+        return _format(error)
+    except FAILURES:  # out of the stack, or out of memory
+        return f"{name_of(error)}: {text_of(error)}"
+
+
+def _format(error: BaseException) -> str:
+    import traceback  # 5 ms, which nobody pays who makes no mistakes
+
+    trace = _get_traceback(error)
+    if _has_many_relatives(error):
+        frames = [each for each in traceback.extract_tb(trace) if not is_ours(each.filename)]
+        lines = [*traceback.format_list(frames), f"{name_of(error)}: {text_of(error)}"]
+        return "".join(["Traceback (most recent call last):\n", *lines])[:TRACEBACK_MAX]
+    report = traceback.TracebackException(type(error), error, trace)
+    waiting: list[traceback.TracebackException | None] = [report]
+    while waiting:
+        each = waiting.pop()
+        if each is not None:
+            frames = [frame for frame in each.stack if not is_ours(frame.filename)]
+            each.stack = traceback.StackSummary.from_list(frames)
+            waiting += [each.__cause__, each.__context__, *(getattr(each, "exceptions", ()) or ())]
+    return "".join(report.format())[:TRACEBACK_MAX].rstrip("\n")
+
+
+def is_ours(file: str) -> bool:
+    """Return True for a file of duet-rpc itself."""
+    return file.startswith(OURS)
+
+
+def _has_many_relatives(error: BaseException) -> bool:
+    """Return True where Python would go through more exceptions than anybody reads.
+
+    A group may contain another one several times, and that one as well: thirty of them are
+    more than a computer can print.
+    """
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    count = 0
+    while waiting and count <= RELATED_MAX:
+        each = waiting.pop()
+        if each is not None:
+            count += 1
+            if id(each) not in seen:  # Python, too, follows a cause once
+                waiting += [each.__cause__, each.__context__]
+            seen.add(id(each))
+            members = getattr(each, "exceptions", ())
+            waiting += [one for one in members if issubclass(type(one), BaseException)]
+    return count > RELATED_MAX
+
+
+def say_what(error: BaseException, with_text: bool = False) -> str:
+    """Return the type of an exception, and its text where that is wanted.
+
+    Of a SyntaxError the compiler's words are always there. Asking for the text of any other
+    calls the user's code.
+    """
     message = field_of(error, SyntaxError, "msg", str)
+    if message is None and with_text:
+        message = text_of(error)
     return f"{name_of(error)}: {message}" if message else name_of(error)
 
 
@@ -103,7 +197,7 @@ def frames_of(error: BaseException) -> Iterator[tuple[str, int, str]]:
 
 
 def _rank(file: str) -> int:
-    if file.startswith(OURS):
+    if is_ours(file):
         return OWN
     if any(part in file for part in INSTALLED):
         return PACKAGE

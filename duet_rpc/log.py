@@ -22,7 +22,7 @@ from contextlib import suppress
 from time import localtime, strftime, time
 from typing import Any
 
-from duet_rpc.failures import describe, name_of
+from duet_rpc.failures import FAILURES, describe, name_of, traceback_of
 from duet_rpc.jsonrpc.limits import LOG_GRACE, LOG_VALUE_MAX
 from duet_rpc.sinks import File, SinkError, Stream, open_sink
 
@@ -52,6 +52,7 @@ class Log:
 
     def __init__(self, level: str, path: str | None = None, color: bool = False) -> None:
         self.level = LEVELS[level]
+        self.with_texts = False  # of exceptions, with their tracebacks, for the author
         self.loguru_started = False
         self._target: Stream | File = Stream(2, "stderr")
         self._color = color
@@ -96,9 +97,19 @@ class Log:
         """Log a fault of the client's."""
         self._add(WARN, message, method, id)
 
-    def error(self, message: str, method: str | None = None, id: str | None = None) -> None:
+    def error(
+        self,
+        message: str,
+        method: str | None = None,
+        id: str | None = None,
+        traceback: str = "",
+    ) -> None:
         """Log a fault of the daemon's, or of a method."""
-        self._add(ERROR, message, method, id)
+        self._add(ERROR, message, method, id, traceback)
+
+    def output(self, line: str, method: str | None = None, id: str | None = None) -> None:
+        """Log what a method has printed, whatever the level: somebody wants to see it."""
+        self._add(max(INFO, self.level), line, method, id, severity="INFO")
 
     def start_loguru(self) -> None:
         """Import loguru, and write every line through it from now on."""
@@ -110,7 +121,7 @@ class Log:
             self._loguru = make_logger(logger, self._target, self._color)
             if unused:
                 logger.add(self._relay, level=0, format=lambda _: "", catch=False)
-        except Exception as error:  # noqa: BLE001 - whatever is installed under that name
+        except BaseException as error:  # noqa: BLE001 - whatever has that name, or its imports have
             self.warn(f"loguru can't be used ({name_of(error)}); writing log lines without it")
 
     def start_loguru_if_imported(self) -> None:
@@ -127,13 +138,27 @@ class Log:
     def _relay(self, message: Any) -> None:
         """Log a line that a method has logged through loguru."""
         record = message.record
-        text, number, exception = record["message"], record["level"].no, record["exception"]
-        if exception is not None and exception.value is not None:
-            text = f"{text}: {describe(exception.value)}"
-        self._add(number, text)
+        exception = record["exception"]
+        error = None if exception is None else exception.value
+        self.add(record["level"].no, record["message"], error)
+
+    def add(self, number: int, message: str, error: BaseException | None = None) -> None:
+        """Log what a method has logged through another logger, at that one's level."""
+        traceback = ""
+        if error is not None:
+            message = f"{message}: {describe(error)}"
+            if self.with_texts:
+                traceback = traceback_of(error)
+        self._add(number, message, traceback=traceback)
 
     def _add(
-        self, number: int, message: str, method: str | None = None, id: str | None = None
+        self,
+        number: int,
+        message: str,
+        method: str | None = None,
+        id: str | None = None,
+        traceback: str = "",
+        severity: str | None = None,
     ) -> None:
         if number < self.level:
             return
@@ -142,7 +167,9 @@ class Log:
             text = f"id={escape(id, LOG_VALUE_MAX)} {text}"
         if method is not None:
             text = f"method={quote(method)} {text}"
-        self._write(severity_of(number), text)
+        for line in traceback.splitlines():
+            text += f"\n  {escape(line, MESSAGE_MAX)}"
+        self._write(severity or severity_of(number), text)
 
     def _write(self, severity: str, text: str) -> None:
         locked = self._lock.acquire(timeout=LOCK_TIMEOUT)
@@ -170,7 +197,7 @@ class Log:
             self._loguru.log(severity, text)
         except OSError:
             raise
-        except Exception:  # noqa: BLE001 - RuntimeError: it is in the middle of another line
+        except FAILURES:  # it is in the middle of another line, or a method has broken it
             return False
         return True
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from duet_rpc.jsonrpc.limits import IDS_MAX
+from duet_rpc.jsonrpc.values import ExactNumber
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -18,17 +21,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def length_of(id: Id) -> int:
+    """Return how many characters an id keeps in memory, roughly."""
+    if isinstance(id, str):
+        return len(id)
+    return len(id.text) if isinstance(id, ExactNumber) else 1
+
+
 class Incoming(Generic[T]):
     """Requests that were received and have had no reply, by the id that the asker chose."""
 
-    __slots__ = ("_pending",)
+    __slots__ = ("_pending", "_size")
 
     def __init__(self) -> None:
         self._pending: dict[Id, T] = {}
+        self._size = 0  # characters of ids
 
     def add(self, id: Id, entry: T) -> bool:
         """Add a request; return False where one with this id is in flight, which is kept."""
-        return self._pending.setdefault(id, entry) is entry
+        if self._pending.setdefault(id, entry) is not entry:
+            return False
+        self._size += length_of(id)
+        return True
+
+    def has_room(self, id: Id) -> bool:
+        """Return False where the ids in flight and this one are too long to be kept."""
+        return not self._size or self._size + length_of(id) <= IDS_MAX
 
     def get(self, id: Id) -> T | None:
         """Return the request with this id."""
@@ -36,7 +54,10 @@ class Incoming(Generic[T]):
 
     def pop(self, id: Id) -> T | None:
         """Remove the request with this id and return it."""
-        return self._pending.pop(id, None)
+        entry = self._pending.pop(id, None)
+        if entry is not None:
+            self._size -= length_of(id)
+        return entry
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -57,6 +78,10 @@ class Outgoing(Generic[T]):
         id = self._make_id(next(self._numbers))
         self._pending[id] = entry
         return id
+
+    def get(self, id: Id) -> T | None:
+        """Return the request with this id."""
+        return self._pending.get(id)
 
     def pop(self, id: Id) -> T | None:
         """Remove the request that a reply is for and return it."""

@@ -10,6 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+CALLER = "DUET_RPC_CALLER"
+"""The variable that is set for the daemon of `call` and `console`, which show its errors."""
+
+
+WORKER = "DUET_RPC_WORKER"
+"""The variable that tells a process which worker it is; see `duet_rpc.workers`."""
+
+
 def archive_path() -> str | None:
     """Return the absolute path of the .pyz that this process runs from, or None."""
     loader = getattr(sys.modules["__main__"], "__loader__", None)
@@ -27,14 +35,22 @@ def program_name() -> str:
 
 def daemon_command(flags: Sequence[str] = (), command: str = "rpc") -> list[str]:
     """Return the command that starts a server: this same program, under this same Python."""
+    return [*own_command(), command, *flags]
+
+
+def own_command() -> list[str]:
+    """Return the command of this program, without its arguments."""
     main = sys.modules["__main__"]
     program = archive_path()
     if program is None and main.__spec__ is None and getattr(main, "__file__", None):
         # The installed command. `-m` would look for modules in the working directory.
         program = os.path.abspath(str(main.__file__))
     start = ["-m", "duet_rpc"] if program is None else [program]
-    # A user who isolated this process from the environment wants the daemon isolated too.
+    return [sys.executable, *isolation(), *start]
+
+
+def isolation() -> list[str]:
+    """Return the options of Python for another process that is isolated as this one is."""
     ours = sys.flags
-    isolation = {"-I": ours.isolated, "-E": ours.ignore_environment, "-s": ours.no_user_site}
-    python = [sys.executable, *(flag for flag, given in isolation.items() if given)]
-    return [*python, *start, command, *flags]
+    flags = {"-I": ours.isolated, "-E": ours.ignore_environment, "-s": ours.no_user_site}
+    return [flag for flag, given in flags.items() if given]

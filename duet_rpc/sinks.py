@@ -16,6 +16,8 @@ import os
 import re
 import select
 from contextlib import suppress
+from os import write  # by its name: a method may replace what a module has
+from select import poll
 from stat import S_ISBLK, S_ISCHR, S_ISFIFO, S_ISLNK, S_ISREG
 from time import localtime, monotonic, strftime, time
 
@@ -47,7 +49,7 @@ class Stream:
 
     def write(self, line: str) -> None:
         """Write one line, or raise where there is no room for it."""
-        room = select.poll()
+        room = poll()
         room.register(self._descriptor, select.POLLOUT)
         before = monotonic()
         ready = room.poll(self._patience * 1000)
@@ -241,7 +243,7 @@ def _encode(line: str) -> bytes:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    if os.write(descriptor, data) < len(data):
+    if write(descriptor, data) < len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

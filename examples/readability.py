@@ -1,14 +1,11 @@
-"""Statistics of the region, with a progress bar for a long one.
-
-(duet-rpc-define-command my-readability "text.readability" :params (:text region) :result buffer)
-"""
+"""Statistics of the region, with a progress bar for a long one."""
 
 import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Dict
 
-from duet_rpc import Context, method
+from duet_rpc import Context, Region, command
 
 
 @dataclass
@@ -20,8 +17,8 @@ class Readability:
     most_frequent: Dict[str, int]
 
 
-@method("text.readability")
-def readability(text: str, ctx: Context, top: int = 5) -> Readability:
+@command("text.readability", result="buffer")
+def readability(text: Region, ctx: Context, top: int = 5) -> Readability:
     """Count words and sentences, and estimate the reading time."""
     found: Counter[str] = Counter()
     for number, match in enumerate(re.finditer(r"\w+|[.!?]+(?=\s|$)", text)):

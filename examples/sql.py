@@ -1,7 +1,5 @@
 """SQL over a CSV or SQLite file, as an org table.
 
-(duet-rpc-define-command my-sql "sql.query" :params (:file prompt :query prompt) :result insert)
-
 In the query a CSV file is the table `data`: select city, sum(price) from data group by city
 """
 
@@ -9,7 +7,7 @@ import csv
 import sqlite3
 from pathlib import Path
 
-from duet_rpc import RpcError, method
+from duet_rpc import RpcError, command
 
 
 def open_database(file: Path) -> sqlite3.Connection:
@@ -24,9 +22,9 @@ def open_database(file: Path) -> sqlite3.Connection:
     return database
 
 
-@method("sql.query")
+@command("sql.query", name="insert-query", result="insert")
 def query(file: Path, query: str) -> str:
-    """Run a query over a CSV or SQLite file; return an org table."""
+    """Insert the result of a query over a CSV or SQLite file, as an org table."""
     try:
         cursor = open_database(file.expanduser()).execute(query)
     except (OSError, ValueError, sqlite3.Error) as error:

@@ -157,9 +157,26 @@ def release(request: Any) -> None:
 
 
 def grandchild(request: Any) -> None:
+    """Start a process: in our session, in one of its own, or as a daemon that nobody waits for."""
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", code])
+    kind = (request.get("params") or [""])[0]
+    if kind == "daemon":
+        start = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', sys.argv[1]]"
+        start += ", stdout=subprocess.DEVNULL, start_new_session=True).pid)"
+        reply(request, int(subprocess.check_output([sys.executable, "-c", start, code])))
+        return
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=kind == "session")
     reply(request, process.pid)
+
+
+def garbage(request: Any) -> None:
+    """Write that much of one text without end, and die where that is wanted."""
+    text, size, is_fatal = request["params"]
+    body = (text * (size // len(text) + 1)).encode()
+    write(b"Content-Length: %d\r\n\r\n" % min(len(body), 10 * 1024 * 1024))
+    write(body)
+    if is_fatal:
+        os._exit(3)
 
 
 def write_stderr(request: Any) -> None:
@@ -188,6 +205,10 @@ def list_tools(request: Any) -> None:
         send(b'{"jsonrpc":"2.0","id":%d,"result":{"tools":[%b]}}' % (request["id"], tool))
         note("notifications/tools/list_changed", None)
         return
+    if "tools-file" in HABITS:
+        with open(HABITS["tools-file"]) as file:
+            reply(request, {"tools": json.load(file)})
+        return
     if "tools" in HABITS:
         reply(request, {"tools": json.loads(HABITS["tools"])})
         return
@@ -211,7 +232,8 @@ def list_tools(request: Any) -> None:
 def initialize(request: Any) -> None:
     time.sleep(float(HABITS.get("slow-handshake", "0")))
     if "refuse-handshake" in HABITS:
-        send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": 1, "message": "no"}})
+        message = "no" * int(HABITS["refuse-handshake"] or "1")
+        send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": 1, "message": message}})
         return
     if "broken-handshake" in HABITS:
         send(b'{"jsonrpc":"2.0","id":%d,"result":{"protocolVersion":NaN}}' % request["id"])
@@ -246,6 +268,7 @@ METHODS = {
     "too-large": too_large,
     "babble": babble,
     "grandchild": grandchild,
+    "garbage": garbage,
     "big": lambda request: reply(request, "x" * request["params"][0]),
     "raw": lambda request: write(request["params"][0].replace("ID", str(request["id"])).encode()),
     "reply": lambda request: send(request["params"][0].replace("ID", str(request["id"])).encode()),
@@ -262,6 +285,15 @@ def echo(request: Any, body: bytes) -> None:
     tool = request["params"].get("name") if request["method"] == "tools/call" else None
     if tool == "seen":
         reply(request, {"seen": seen})
+    elif tool == "grow":
+        tools = json.loads(HABITS.get("tools", "[]"))
+        HABITS["tools"] = json.dumps([*tools, {"name": f"new{len(tools)}"}])
+        note("notifications/tools/list_changed", None)
+        reply(request, {"content": []})
+    elif tool == "big":
+        reply(request, {"content": [], "text": "x" * request["params"]["arguments"]["size"]})
+    elif tool == "hold":
+        held.append(request)
     elif tool == "fail":
         reply(request, {"content": [], "isError": True})
     elif tool == "tool":

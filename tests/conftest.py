@@ -1,9 +1,10 @@
-"""How hypothesis chooses its examples, which tests are the contract, and how signals begin."""
+"""How hypothesis chooses its examples, which tests are the contract, and what children inherit."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if INSIDE not in item.path.parents:
             item.add_marker(pytest.mark.contract)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let no test read or write what is in the home directory of whoever runs it.
+
+    Their own methods would be in every list, their configuration in force, their history
+    longer by some lines.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        home = Path.home()
+        patch.setenv("PYENV_ROOT", os.environ.get("PYENV_ROOT", str(home / ".pyenv")))
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        for name in list(os.environ):
+            if name.startswith(("XDG_", "DUET_RPC_")):
+                patch.delenv(name)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

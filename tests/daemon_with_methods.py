@@ -110,7 +110,7 @@ def give(what: str) -> object:
         "object": object(),
         "unicode": "日本語 ✓ 😀 \u2028",
         "circle": CIRCLE,
-        "set": {"a": [{1}]},
+        "complex": {"a": [1j]},
     }[what]
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 BEHAVIOUR = sys.argv[1]
@@ -31,6 +32,18 @@ def receive() -> Any:
         sys.exit(0)
     sys.stdin.buffer.readline()
     return json.loads(sys.stdin.buffer.read(int(line.split(b":")[1])))
+
+
+def params_of(request: Any) -> Any:
+    """Return the params that a person gave, without what the terminal says of itself."""
+    params = request.get("params")
+    if isinstance(params, dict) and "client" in params.get("_meta", {}):
+        client = params["_meta"].pop("client")
+        assert client["name"] == "terminal"
+        assert params["_meta"].pop("partialResultToken") == "stream"
+        if not params["_meta"]:
+            del params["_meta"]
+    return params or None if isinstance(params, dict) else params
 
 
 def progress(request: Any) -> None:
@@ -79,8 +92,20 @@ def close_stdout(_request: Any) -> None:
     time.sleep(60)
 
 
-ANSWERS = {
-    "echo": lambda request: reply(request, [sys.argv[2:], request.get("params")]),
+def say(request: Any) -> None:
+    params = {"text": "words.py:1: \x1b[2JSyntaxError", "level": "error"}
+    for each in ({"text": "a\nb", "level": "info"}, params, {"text": 3}, None):
+        send({"jsonrpc": "2.0", "method": "client/say", "params": each})
+    if request["method"] == "version":
+        reply(request, "done")
+        return
+    problems = {"problems": [params["text"], "other.py:2: KeyError"]}
+    error = {"code": -32601, "message": "Method not found", "data": problems}
+    send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+
+
+ANSWERS: dict[str, Callable[[Any], object]] = {
+    "echo": lambda request: reply(request, [sys.argv[2:], params_of(request)]),
     "raw": lambda _: send(os.environ["FAKE_REPLY"].encode()),
     "exit": lambda _: sys.exit(3),
     "crash": lambda _: os.kill(os.getpid(), signal.SIGKILL),
@@ -90,6 +115,8 @@ ANSWERS = {
     "progress": progress,
     "cancel": wait_for_cancel,
     "late-junk": leave_junk_behind,
+    "say": say,
+    "grow": lambda request: reply(request, []),
 }
 
 
@@ -98,9 +125,12 @@ if __name__ == "__main__":
         write(b"Welcome to \x1b[1mPython\x1b[0m!\n")
     if BEHAVIOUR in ("deaf", "junk"):
         be_deaf()
+    calls = 0
     while True:
         request = receive()
         if request["method"] == "rpc.discover":
-            reply(request, {"methods": []})
+            names = [f"after_{number}" for number in range(1, calls + 1)]
+            reply(request, {"methods": [{"name": name} for name in names]})
         else:
+            calls += BEHAVIOUR == "grow"
             ANSWERS[BEHAVIOUR](request)

@@ -114,12 +114,13 @@ def gateway(
     *flags: str,
     times: Mapping[str, object] | None = None,
     program: Sequence[str] = SHORT_TIMES,
+    log: str = "log",
     **options: Any,
 ) -> Iterator[GatewayClient]:
     """Run a gateway, and leave nothing of it behind."""
     config = write_config(path / "gateway.toml", backends)
     shorter = [f"{name}={value}" for name, value in (times or {}).items()]
-    env = {"DUET_RPC_CONFIG": str(config), "DUET_RPC_LOG": str(path / "log")}
+    env = {"DUET_RPC_CONFIG": str(config), "DUET_RPC_LOG": str(path / log) if log else ""}
     client = GatewayClient([*program, *shorter, "--", *flags], env, **options)
     try:
         yield client

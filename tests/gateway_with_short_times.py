@@ -6,6 +6,7 @@ python tests/gateway_with_short_times.py restart=0.1,0.2 stable=1 -- [OPTION]...
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from duet_rpc import cli
 from duet_rpc.gateway import serve as process
@@ -21,6 +22,10 @@ if __name__ == "__main__":
         else:
             setattr(times, name, float(value))
     serve = process.serve
-    process.serve = lambda *arguments: serve(*arguments, times)  # type: ignore[call-arg]
+
+    def serve_with_times(*arguments: Any, **options: Any) -> None:
+        serve(*arguments, **{**options, "times": times})
+
+    process.serve = serve_with_times
     sys.argv[1 : at + 1] = ["gateway"]
     cli.main()

@@ -63,6 +63,12 @@ def typed(value: str, id: object = 7) -> bytes:
     )
 
 
+def headed(*lines: str, end: str = "\r\n") -> bytes:
+    """One frame with these header lines in front of its Content-Length."""
+    head = [*lines, "Content-Length: {}", ""]
+    return frame(VERSION, "".join(line + end for line in head))
+
+
 def cut(by: int) -> bytes:
     """One frame whose length is off by so many bytes."""
     return length(str(len(VERSION) + by))
@@ -80,6 +86,127 @@ BAD_LENGTHS = {
     "digits of another script": "٤٣",
     "comma list": "43, 43",
 }
+
+UNSUPPORTED = Error(-32600, 7, "unsupported-content-type")
+CHARSET = Error(-32600, 7, "bad-charset")
+
+PLAIN = "Content-Type: text/plain"
+
+# What makes the decoder lose its place, and what it costs. None ends in an empty line.
+LOSSES: dict[str, tuple[bytes, list[Error]]] = {
+    "a body that is not JSON": (frame("{nonsense"), [PARSE]),
+    "a body that looks like a header's name": (frame("nonsense"), [PARSE]),
+    "a body that looks like a header": (frame("a: "), [PARSE]),
+    "a body that ends in a newline": (frame("{nonsense\n"), [PARSE]),
+    "a body of two lines": (frame("{\nnonsense"), [PARSE]),
+    "an empty body": (frame(""), [PARSE]),
+    "two bodies that are not JSON": (2 * frame("{nonsense"), [PARSE] * 2),
+    "a broken frame in another": (frame(b"{" + frame("{x")), [PARSE] * 2),
+    "a broken frame before another's end": (frame(b"{" + frame("{x") + b"z"), [PARSE] * 2),
+    "a length too short by 1": (cut(-1), [Error(-32700, 7)]),
+    "a length too short for a word": (length("4", "nonsense"), [PARSE]),
+    "a length too long by 10": (cut(10), [Error(-32700, 7)]),
+    "a length too long by 16": (cut(16), [Error(-32700, 7)]),
+    "garbage": (b"hello world\r\n", [PARSE]),
+    "garbage without a line's end": (b"\x00\xff garbage }{ ", [PARSE]),
+    "oversize": (length("10485761", '{"a": "b"}'), [OVERSIZE]),
+    "oversize and a newline": (length("10485761", '{"a": "b"}\n'), [OVERSIZE]),
+    "oversize of a long line": (length("10485761", '{"a": "' + "b" * 30_000 + '"}'), [OVERSIZE]),
+    "an over-long header": (f"Content-Length: 2\r\nX: {'a' * 9000}\r\n\r\n{{}}".encode(), [HEADER]),
+    "an over-long header without a length": (f"X: {'a' * 9000}\r\n\r\n".encode(), [HEADER]),
+    "9 KiB of garbage": (b"\x01" * 9000 + b"\n", [HEADER]),
+    "a refused body that is not JSON": (
+        b"Content-Type: a/b\r\n" + frame("{nonsense"),
+        [Error(-32600, None, "unsupported-content-type")],
+    ),
+}  # fmt: skip
+
+# Header sections that refuse their frame, and one that does not.
+SECTIONS: dict[str, tuple[bytes, Error | Answer]] = {
+    "another media type": (headed(PLAIN), UNSUPPORTED),
+    "another media type, lines that end in LF": (headed(PLAIN, end="\n"), UNSUPPORTED),
+    "another media type in odd case": (headed("cONTENT-tYPE:text/plain"), UNSUPPORTED),
+    "another media type, a space before the colon": (headed("Content-Type : a/b"), UNSUPPORTED),
+    "another media type among other lines": (headed("X-A: 1", PLAIN, "X-B:", "C: d"), UNSUPPORTED),
+    "another media type and the right one in a parameter": (
+        headed("Content-Type: a/b; content-type:application/vscode-jsonrpc"), UNSUPPORTED,
+    ),
+    "two types, the second right": (
+        headed(PLAIN, "Content-Type: application/vscode-jsonrpc"), UNSUPPORTED,
+    ),
+    "another charset": (
+        headed("Content-Type: application/vscode-jsonrpc; charset=utf-16"), CHARSET,
+    ),
+    "another charset in quotes": (
+        headed('Content-Type: application/vscode-jsonrpc; charset="utf-16"'), CHARSET,
+    ),
+    "too many lines": (headed(*["X-Pad: aaaaaaaaaaaaa"] * 400), HEADER),
+    "a type and too many lines": (headed(PLAIN, *["X-Pad: aaaaaaaaaaaaa"] * 400), HEADER),
+    "the right type": (
+        headed("X-A: 1", 'Content-Type: application/vscode-jsonrpc; charset="utf-8"', "X-B: 2"),
+        Answer(7),
+    ),
+}  # fmt: skip
+
+AFTER_LOSS = [
+    *(
+        Row(f"{loss}, then {section}", data + frame_, [*costs, reply])
+        for loss, (data, costs) in LOSSES.items()
+        for section, (frame_, reply) in SECTIONS.items()
+    ),
+    Row(
+        "a body that is not JSON, then a header line too long",
+        frame("{nonsense") + headed("X-Pad: " + "a" * 30_000),
+        [PARSE, HEADER],
+    ),
+    Row(
+        "garbage, then a header line too long",
+        b"garbage\n" + headed("X-Pad: " + "a" * 30_000),
+        [PARSE, HEADER],
+    ),
+    Row(
+        "a header too large in a broken frame",
+        frame(b"{\n" + headed(*["X-Pad: aaaaaaaaaaaaa"] * 400)),
+        [PARSE, HEADER],
+    ),
+    Row(
+        "a refused type in a broken frame",
+        frame(b"{\n" + headed(PLAIN)),
+        [PARSE, UNSUPPORTED],
+    ),
+    Row(
+        "a refused type in a frame in a broken frame",
+        frame(b"{\n" + length("500", "{") + headed(PLAIN)),
+        [PARSE, PARSE, UNSUPPORTED],
+    ),
+    Row(
+        "a length too long by a type's line",
+        cut(len(PLAIN) + 2) + headed(PLAIN),
+        [Error(-32700, 7), UNSUPPORTED],
+    ),
+    Row(
+        "a type, and a length inside another line",
+        f"{PLAIN}\nX: {headed().decode()}".encode(),
+        [PARSE, UNSUPPORTED],
+    ),
+    # What is not part of the next header section.
+    Row("a type and an empty line", f"}}\n{PLAIN}\n\n".encode() + headed(), [PARSE, Answer(7)]),
+    Row("a type and garbage", f"}}\n{PLAIN}\n}}\n".encode() + headed(), [PARSE, Answer(7)]),
+    Row("a type, then a brace", f"}}\n{PLAIN}\n}}".encode() + headed(), [PARSE, Answer(7)]),
+    Row("a type in a string", f'{{"a": "{PLAIN}"}}\n'.encode() + headed(), [PARSE, Answer(7)]),
+    Row(
+        "a type in a string in a string",
+        frame(r'{"a": "{\"b\": \"' + PLAIN + r'\"}"}}') + b"\n" + headed(),
+        [PARSE, Answer(7)],
+    ),
+    Row(
+        "an oversized body with a type in a string, and a newline",
+        length("10485761", f'{{"a": "{PLAIN}", "b": 1}}\n') + headed(),
+        [OVERSIZE, Answer(7)],
+    ),
+    Row("field lines", b"}\n" + b"a: b\n" * 1000 + headed(), [PARSE, Answer(7)]),
+    Row("a long line of garbage", b"}\n" + b"a" * 30_000 + b"\n" + headed(), [PARSE, Answer(7)]),
+]  # fmt: skip
 
 ROWS = [
     # Content-Length.

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from duet_rpc.jsonrpc import content_length, length_prefixed, lines
+from duet_rpc.jsonrpc import content_length, length_prefixed, lines, resync
 from duet_rpc.jsonrpc.framing import FRAMINGS
 from duet_rpc.jsonrpc.messages import InvalidMessage
 from duet_rpc.jsonrpc.reader import MessageReader
@@ -53,7 +53,7 @@ def small_limits() -> Iterator[None]:
     """Make the caps small."""
     before = [
         (module, name, getattr(module, name))
-        for module in (content_length, length_prefixed, lines)
+        for module in (content_length, resync, length_prefixed, lines)
         for name in SMALL
         if hasattr(module, name)
     ]

@@ -80,7 +80,8 @@ class Soak:
         time.sleep(0.5)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "PYTHONPATH": str(TOP), "DUET_RPC_LOG": ""}
+        env = {**os.environ, "PYTHONPATH": str(TOP), "DUET_RPC_LOG": "", "DUET_RPC_CONFIG": ""}
+        env["XDG_CONFIG_HOME"] = str(self.folder)  # nobody's own methods
         log = self.folder / "logs" / "duet.log"
         log.parent.mkdir()
         limit: Callable[[], None] | None = None

@@ -8,15 +8,24 @@ counts only once the user trusts the file: see `trust`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from duet_rpc.config.files import PROJECT_FILE, Config, ConfigError
-from duet_rpc.jsonrpc.limits import REQUEST_TIMEOUT
+from duet_rpc.config.processes import (
+    BACKEND_KEYS,
+    WORKER_KEYS,
+    BackendSettings,
+    WorkerSettings,
+    check_backend,
+    check_worker,
+    find_program,
+    is_text,
+    resolve,
+)
+from duet_rpc.config.toml_lines import DEPTH_MAX, line_of, line_too_deep
 from duet_rpc.log import LEVELS, MESSAGE_MAX, escape
 from duet_rpc.program import program_name
 
@@ -28,33 +37,11 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+SIZE_MAX = 512 * 1024
+"""Bytes of a configuration file."""
+
 SHOWN_MAX = 60
 """Characters of a line with a syntax error that are shown."""
-
-
-class BackendSettings:
-    """A server behind the gateway: one `[backends.NAME]` table."""
-
-    __slots__ = (
-        "capabilities", "command", "cwd", "dialect", "env", "framing", "name", "start", "timeout",
-    )  # fmt: skip
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.command: list[str] = []
-        self.dialect = "plain"
-        self.framing = ""  # the default of the dialect
-        self.env: dict[str, str] = {}
-        self.cwd: str | None = None
-        self.start = "lazy"
-        self.timeout = REQUEST_TIMEOUT
-        self.capabilities: dict[str, object] = {}
-
-    def __str__(self) -> str:
-        """Return what is run, as a shell command."""
-        words = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
-        place = "" if self.cwd is None else f"cd {shlex.quote(self.cwd)} && "
-        return place + " ".join([*words, *map(shlex.quote, self.command)])
 
 
 # Each key has a function that checks a value and stores it, or returns what is wrong with it.
@@ -74,114 +61,53 @@ def _set_color(config: Config, value: object, _path: str) -> str | None:
     return None
 
 
+def _set_debug(config: Config, value: object, _path: str) -> str | None:
+    if not isinstance(value, bool):
+        return "must be true or false"
+    config.debug = value
+    return None
+
+
 def _set_methods(config: Config, value: object, path: str) -> str | None:
-    if not isinstance(value, list) or not all(map(_is_text, value)):
+    if not isinstance(value, list) or not all(map(is_text, value)):
         return 'must be a list of files and modules, such as ["words.py"]'
     config.methods = [resolve(each, path) for each in value]
     return None
 
 
+def _set_python(config: Config, value: object, path: str) -> str | None:
+    if not is_text(value) or not value:
+        return 'must be the path of a Python, such as "~/venv/bin/python"'
+    config.python = find_program(str(value), path)
+    return None
+
+
+TOP_KEYS: dict[str, Callable[[Config, object, str], str | None]] = {"debug": _set_debug}
+
 KEYS: dict[str, dict[str, Callable[[Config, object, str], str | None]]] = {
     "log": {"level": _set_level, "color": _set_color},
-    "methods": {"load": _set_methods},
-    "backends": {},  # by name, each with BACKEND_KEYS
+    "methods": {"load": _set_methods, "python": _set_python},
+    "workers": {},  # by name, each with WORKER_KEYS,
+    "backends": {},  # and with BACKEND_KEYS
 }
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
+RESERVED_NAMES = ("gateway", "tools", "notifications", "rpc", "client", "emacs", "main")
+"""What comes before the slash in other methods, and the worker that has a name of its own."""
 
-
-def _set_command(backend: BackendSettings, value: object, path: str) -> str | None:
-    if not isinstance(value, list) or not value or not all(map(_is_text, value)) or not value[0]:
-        return 'must be a list of strings, such as ["server", "--stdio"]'
-    program = os.path.expanduser(value[0])
-    if os.sep in program:
-        folder = os.path.dirname(os.path.abspath(path))
-        program = os.path.normpath(os.path.join(folder, program))
-    backend.command = [program, *value[1:]]
-    return None
-
-
-def _set_cwd(backend: BackendSettings, value: object, path: str) -> str | None:
-    if not _is_text(value) or not value:
-        return "must be the path of a folder"
-    folder = os.path.dirname(os.path.abspath(path))
-    backend.cwd = os.path.normpath(os.path.join(folder, os.path.expanduser(str(value))))
-    return None
-
-
-def _set_env(backend: BackendSettings, value: object, _path: str) -> str | None:
-    if not isinstance(value, dict) or not all(map(_is_text, value.values())):
-        return 'must be a table of strings, such as { LANG = "C" }'
-    if not all(name and _is_text(name) and "=" not in name for name in value):
-        return "contains a name that no environment variable can have"
-    backend.env = value
-    return None
-
-
-def _set_timeout(backend: BackendSettings, value: object, _path: str) -> str | None:
-    if type(value) not in (int, float) or not 0 < value < 1e9:  # type: ignore[operator]
-        return "must be a number of seconds above 0"
-    backend.timeout = float(value)  # type: ignore[arg-type]
-    return None
-
-
-def _set_capabilities(backend: BackendSettings, value: object, _path: str) -> str | None:
-    if not isinstance(value, dict):
-        return "must be a table, such as { sampling = {} }"
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return "contains a value that JSON cannot represent"
-    backend.capabilities = value
-    return None
-
-
-def _one_of(key: str, *choices: str) -> Callable[[BackendSettings, object, str], str | None]:
-    def set_choice(backend: BackendSettings, value: object, _path: str) -> str | None:
-        if value not in choices:
-            return f"must be one of {', '.join(choices)}"
-        setattr(backend, key, value)
-        return None
-
-    return set_choice
-
-
-BACKEND_KEYS: dict[str, Callable[[BackendSettings, object, str], str | None]] = {
-    "command": _set_command,
-    "dialect": _one_of("dialect", "plain", "lsp", "mcp"),
-    "framing": _one_of("framing", "content-length", "lines", "length-prefixed"),
-    "env": _set_env,
-    "cwd": _set_cwd,
-    "start": _one_of("start", "lazy", "eager"),
-    "timeout": _set_timeout,
-    "capabilities": _set_capabilities,
-}
-
-RESERVED_NAMES = ("gateway", "tools", "notifications", "rpc")
-"""What comes before the slash in a method of the gateway itself."""
-
-RUNS_CODE = {"methods", "backends"}
-"""The sections that name code to be run."""
-
-
-def resolve(source: str, path: str) -> str:
-    """Return a path relative to the configuration file that names it; a module unchanged."""
-    if source.endswith(".py") or os.sep in source:
-        return os.path.join(os.path.dirname(os.path.abspath(path)), os.path.expanduser(source))
-    return source
+NEEDS_TRUST = {"methods", "workers", "backends", "debug"}
+"""What names code to be run, or shows more of the user's data than usual."""
 
 
 def apply(config: Config, path: str, environ: Mapping[str, str]) -> None:
-    """Add the settings of one file to a Config; of an untrusted file, those that run no code."""
+    """Add the settings of one file to a Config; of an untrusted file, those that need no trust."""
     named = environ.get("DUET_RPC_CONFIG")
     text, tables = read(path, " (named in DUET_RPC_CONFIG)" if named else "")
     # A file that DUET_RPC_CONFIG names is the user's own, whatever its name is.
     is_project = os.path.basename(path) == PROJECT_FILE and not named
-    runs_code = is_project and not RUNS_CODE.isdisjoint(tables)
-    trusted = not runs_code or _is_recorded(path, text, environ)
-    fill(config, path, text, tables, () if trusted else RUNS_CODE)
+    needs_trust = is_project and not NEEDS_TRUST.isdisjoint(tables)
+    trusted = not needs_trust or _is_recorded(path, text, environ)
+    fill(config, path, text, tables, () if trusted else NEEDS_TRUST)
 
 
 def fill(
@@ -191,26 +117,48 @@ def fill(
     tables: dict[str, object],
     skipped: Collection[str] = (),
 ) -> None:
-    """Add the settings of one file to a Config, except the skipped sections; check them all."""
-    for section, table in tables.items():
-        if section not in KEYS:
-            raise _unknown_key(path, text, (section,), KEYS)
-        if not isinstance(table, dict):
-            example = "backends.NAME" if section == "backends" else section
-            raise _wrong(path, text, (section,), f"{section} must be a table: [{example}]")
-        counts = section not in skipped
+    """Add the settings of one file to a Config, except the skipped ones; check them all."""
+    for name, value in tables.items():
+        counts = name not in skipped
         target = config if counts else Config()
-        if section == "backends":
-            keys = _apply_backends(target, path, text, table)
-        else:
-            keys = _apply_section(target, path, text, section, table)
+        keys = _apply_top(target, path, text, name, value)
         if counts:
-            config.origins.update((f"{section}.{key}", path) for key in keys)
+            config.origins.update((key, path) for key in keys)
         else:
+            what = name if name in TOP_KEYS else f"[{name}]"
             config.warnings.append(
-                f"[{section}] of the project's {PROJECT_FILE} is skipped: the file is not trusted. "
+                f"{what} of the project's {PROJECT_FILE} is skipped: the file is not trusted. "
                 f"Read it, then run `{program_name()} trust` there"
             )
+
+
+def _apply_top(config: Config, path: str, text: str, name: str, value: object) -> list[str]:
+    """Add a key or a table of the top level to a Config; return the names of its keys."""
+    if name in TOP_KEYS:
+        problem = TOP_KEYS[name](config, value, path)
+        if problem:
+            raise _wrong(path, text, (name,), f"{name} {problem}")
+        return [name]
+    if name not in KEYS:
+        raise _unknown_key(path, text, (name,), {**KEYS, **TOP_KEYS})
+    if not isinstance(value, dict):
+        example = name if KEYS[name] else f"{name}.NAME"
+        raise _wrong(path, text, (name,), f"{name} must be a table: [{example}]")
+    if name == "workers":
+        workers = {each.name: each for each in read_workers(path, text, value)}
+        config.workers.update(workers)
+        keys = list(workers)
+    elif name == "backends":
+        backends = {each.name: each for each in read_backends(path, text, value)}
+        config.backends.update(backends)
+        keys = list(backends)
+    else:
+        keys = _apply_section(config, path, text, name, value)
+    for each in config.workers:
+        if each in config.backends:
+            where = f"the worker and the backend {each!r} have the same name; rename one"
+            raise _wrong(path, text, (name, each), where)
+    return [f"{name}.{key}" for key in keys]
 
 
 def _apply_section(
@@ -227,50 +175,67 @@ def _apply_section(
     return list(table)
 
 
-def _apply_backends(config: Config, path: str, text: str, tables: dict[str, object]) -> list[str]:
-    found = {backend.name: backend for backend in read_backends(path, text, tables)}
-    config.backends.update(found)
-    return list(found)
-
-
 def read_backends(path: str, text: str, tables: dict[str, object]) -> Iterator[BackendSettings]:
     """Yield the backends of one file."""
+    for name, table in _named_tables(path, text, "backends", tables):
+        backend = BackendSettings(name)
+        _fill(backend, path, text, table, BACKEND_KEYS)
+        _check(path, text, ("backends", name), check_backend(backend))
+        yield backend
+
+
+def read_workers(path: str, text: str, tables: dict[str, object]) -> Iterator[WorkerSettings]:
+    """Yield the workers of one file."""
+    for name, table in _named_tables(path, text, "workers", tables):
+        worker = WorkerSettings(name)
+        _fill(worker, path, text, table, WORKER_KEYS)
+        _check(path, text, ("workers", name), check_worker(worker))
+        yield worker
+
+
+def _named_tables(
+    path: str, text: str, section: str, tables: dict[str, object]
+) -> Iterator[tuple[str, dict[str, object]]]:
+    kind, keys = section[:-1], BACKEND_KEYS if section == "backends" else WORKER_KEYS
     for name, table in tables.items():
-        where = ("backends", name)
-        full = f"backends.{name}"
+        where = (section, name)
+        full = f"{section}.{name}"
         plain = name.replace("-", "").replace("_", "").replace(".", "")
         if not plain.isascii() or not plain.isalnum() or "__" in name or name[-1] == "_":
-            what = f"invalid backend name {name!r}: use letters, digits, -, . and single _"
+            what = f"invalid {kind} name {name!r}: use letters, digits, -, . and single _"
             raise _wrong(path, text, where, what)
         if name in RESERVED_NAMES:
-            raise _wrong(path, text, where, f"backend name {name!r} is reserved; choose another")
+            raise _wrong(path, text, where, f"{kind} name {name!r} is reserved; choose another")
         if not isinstance(table, dict):
             what = f"{full} must be a table: [{full}]"
-            if name in BACKEND_KEYS:
-                what = f"{name} belongs to one backend: put it below [backends.NAME]"
+            if name in keys:
+                what = f"{name} belongs to one {kind}: put it below [{section}.NAME]"
             raise _wrong(path, text, where, what)
-        yield _read_backend(path, text, name, table)
+        yield name, table
 
 
-def _read_backend(path: str, text: str, name: str, table: dict[str, object]) -> BackendSettings:
-    backend = BackendSettings(name)
-    where = ("backends", name)
-    full = f"backends.{name}"
+def _fill(
+    process: WorkerSettings | BackendSettings,
+    path: str,
+    text: str,
+    table: dict[str, object],
+    keys: dict[str, Callable[[Any, Any, str], str | None]],
+) -> None:
+    where = (f"{process.kind}s", process.name)
     for key, value in table.items():
-        setter = BACKEND_KEYS.get(key)
+        setter = keys.get(key)
         if setter is None:
-            raise _unknown_key(path, text, (*where, key), BACKEND_KEYS)
-        problem = setter(backend, value, path)
+            raise _unknown_key(path, text, (*where, key), keys)
+        problem = setter(process, value, path)
         if problem:
-            raise _wrong(path, text, (*where, key), f"{full}.{key} {problem}")
-    if not backend.command:
-        raise _wrong(path, text, where, f'{full} has no command, such as command = ["server"]')
-    if backend.capabilities and backend.dialect != "mcp":
-        what = f'{full}.capabilities needs dialect = "mcp"'
-        raise _wrong(path, text, (*where, "capabilities"), what)
-    if not backend.framing:
-        backend.framing = "lines" if backend.dialect == "mcp" else "content-length"
-    return backend
+            raise _wrong(path, text, (*where, key), f"{'.'.join((*where, key))} {problem}")
+
+
+def _check(path: str, text: str, where: tuple[str, str], wrong: tuple[str, str] | None) -> None:
+    if wrong is not None:
+        key, problem = wrong
+        at = (*where, key) if key else where
+        raise _wrong(path, text, at, f"{'.'.join(at)} {problem}")
 
 
 def _is_recorded(path: str, text: str, environ: Mapping[str, str]) -> bool:
@@ -283,22 +248,29 @@ def _is_recorded(path: str, text: str, environ: Mapping[str, str]) -> bool:
 def read(path: str, origin: str = "") -> tuple[str, dict[str, object]]:
     """Read a file; return its text and its tables. `origin` says who named the file."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        with open(path, "rb") as file:
+            data = file.read(SIZE_MAX + 1)
     except OSError as error:
         raise ConfigError(f"{path}{origin}: cannot be read: {error.strerror}") from None
+    if len(data) > SIZE_MAX:
+        what = f"is larger than {SIZE_MAX:,} bytes, the limit for a configuration file"
+        raise ConfigError(f"{path}{origin}: {what}")
+    try:
+        text = data.decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8") from None
+    line = line_too_deep(text)
+    if line is not None:
+        what = f"nested too deeply: at most {DEPTH_MAX} tables and arrays inside one another"
+        raise ConfigError(f"{path}:{line}: {what}")
     try:
         return text, tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _syntax_error(path, text, error) from None
 
 
 def _syntax_error(path: str, text: str, error: Exception) -> ConfigError:
     """Return the error for a text that is not TOML, with its line."""
-    if isinstance(error, RecursionError):
-        return ConfigError(f"{path}: nested too deeply")
     if text.startswith("\ufeff"):
         what = "begins with a byte-order mark; save it as UTF-8 without one"
         return ConfigError(f"{path}:1: {what}")
@@ -325,10 +297,14 @@ def _unknown_key(
     return _wrong(path, text, key, f"unknown key '{'.'.join(key)}'{nearest and f'; {nearest}'}")
 
 
+def place_of(path: str, key: tuple[str, ...]) -> str:
+    """Return file and line of a key, for a fault that is found later than by reading."""
+    number = line_of(read(path)[0], key, tomllib.loads)
+    return f"{path}:{number}"
+
+
 def _wrong(path: str, text: str, key: tuple[str, ...], what: str) -> ConfigError:
     """Return the error for a key, with its line."""
-    from duet_rpc.config.toml_lines import line_of
-
     number = line_of(text, key, tomllib.loads)
     place = path if number is None else f"{path}:{number}"
     return ConfigError(f"{place}: {escape(what, MESSAGE_MAX)}")

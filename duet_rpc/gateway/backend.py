@@ -7,6 +7,7 @@ to the gateway.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.backend_log import BackendLog
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from duet_rpc.config.settings import BackendSettings
+    from duet_rpc.config.processes import ProcessSettings
     from duet_rpc.gateway.child import Invalid
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Runtime
-    from duet_rpc.jsonrpc.messages import Message
+    from duet_rpc.jsonrpc.messages import Id, Message
 
     class Owner(Protocol):
         """What a backend needs of the gateway."""
@@ -48,22 +49,31 @@ if TYPE_CHECKING:
         def handle_backend_state(self, backend: Backend) -> None:
             """Handle a new state of a backend."""
 
+        def handle_preparing(self, backend: Backend, text: str) -> None:
+            """Handle what a worker does before it is ready."""
+
+
+SEPARATOR = "__"
+"""Between the name of a server and that of its tool."""
 
 UNAVAILABLE = (State.BACKOFF, State.FAILED, State.STOPPING)
+"""The states in which requests are refused, unless the process is going to be there soon."""
 
 
 class Backend:
     """A server that can be sent requests and notifications at any time."""
 
-    def __init__(self, settings: BackendSettings, owner: Owner, runtime: Runtime) -> None:
+    def __init__(self, settings: ProcessSettings, owner: Owner, runtime: Runtime) -> None:
         self.settings = settings
         self.name = settings.name
+        self.title = f"{settings.kind} {settings.name}"
         self.dialect = DIALECTS[settings.dialect]
-        self.log = BackendLog(settings.name, runtime.log)
+        self.log = BackendLog(self.title, runtime.log)
         self.pending = PendingRequests(runtime.loop, settings.timeout, self._handle_timeouts)
         self.process = Supervisor(settings, runtime, self)
         self.handshake: Success | None = None  # an MCP server's reply to initialize
         self.version = MCP_VERSION  # that an MCP server is offered
+        self._patterns: list[str] = getattr(settings, "tools", [])
         self._framing = FRAMINGS[settings.framing]
         self._owner = owner
         self._backlog = Backlog()  # what waits for the handshake
@@ -79,13 +89,13 @@ class Backend:
         """Return why it takes no request now, or None."""
         state, child = self.process.state, self.process.child
         stderr = {}
-        if state in UNAVAILABLE:
+        if state in UNAVAILABLE and not self.process.restarts_soon:
             reason, detail = (
                 "unavailable",
                 f"is not available: {self.process.reason or state.value}",
             )
             if self.log.tail:
-                stderr = {"stderr": "\n".join(self.log.tail)}
+                stderr = {"stderr": self.log.end()}
         elif self._backlog.size + (0 if child is None else child.input.size) > limits.QUEUE_MAX:
             reason, detail = "queue-full", "does not read: its queue is full"
         elif len(self.pending) >= limits.PENDING_MAX:
@@ -93,12 +103,31 @@ class Backend:
         else:
             return None
         data = {"backend": self.name, "reason": reason, "state": state.value, **stderr}
-        return Error.of(REQUEST_FAILED, f"backend {self.name} {detail}", data)
+        return Error.of(REQUEST_FAILED, f"{self.title} {detail}", data)
 
     def request(self, id: int, call: Call, params: RawJson | None) -> None:
         """Send a request, or keep it until the server is ready."""
         self.pending.add(id, call)
         self._send(Request(call.method, params, id), id)
+
+    def tool_name(self, tool: str) -> str:
+        """Return the name that one of its tools has for the client."""
+        return f"{self.name}{SEPARATOR}{tool}"
+
+    def offers(self, tool: str) -> bool:
+        """Return whether a tool is offered; the last pattern that matches decides.
+
+        A tool that none matches is offered where all patterns take tools away.
+        """
+        offered = all(each.startswith("!") for each in self._patterns)
+        for pattern in self._patterns:
+            if fnmatchcase(tool, pattern.lstrip("!")):
+                offered = not pattern.startswith("!")
+        return offered and bool(tool)
+
+    def client_name(self, method: str) -> str:
+        """Return the name that one of its methods, or of its messages, has for the client."""
+        return f"{self.name}/{method}"
 
     def notify(self, method: str, params: RawJson | None) -> Error | None:
         """Send a notification; return why it was dropped, or None."""
@@ -112,6 +141,12 @@ class Backend:
         self._send(Notification(method, params), self._owner.fresh_id())
         return None
 
+    def handle_asking(self, _id: Id) -> None:
+        """Note that it has asked the client something."""
+
+    def handle_answered(self, _id: Id) -> None:
+        """Note that a request of its own has ended."""
+
     def reply(self, message: Success | Failure) -> None:
         """Send the reply to a request of its own."""
         if self.process.child is not None:
@@ -119,13 +154,16 @@ class Backend:
 
     def _send(self, message: Message, id: int) -> None:
         frame = to_frame(message, self._framing)
-        state = self.process.state
-        if state is State.READY:
+        if self.can_take(message):
             self._write(frame)
             return
         self._backlog.put(id, frame)
-        if state is State.STOPPED:
+        if self.process.state is State.STOPPED:
             self.process.start()
+
+    def can_take(self, _message: Message) -> bool:
+        """Return whether a message is written at once, and does not have to wait."""
+        return self.process.state is State.READY
 
     def _send_now(self, message: Message) -> None:
         self._write(to_frame(message, self._framing))
@@ -167,22 +205,28 @@ class Backend:
             self._send_cancel(id)
             seconds = f"{self.settings.timeout:g} s"
             self.log.warn(f"no reply within {seconds}", call.method)
-            detail = f"backend {self.name} did not reply within {seconds}"
             data = {"backend": self.name, "reason": "timeout"}
+            detail = self.explain_timeout(id, call, seconds)
             call.receive(Failure(None, Error.of(REQUEST_FAILED, detail, data)))
 
+    def explain_timeout(self, _id: int, _call: Call, seconds: str) -> str:
+        """Return what a caller is told that has waited for too long."""
+        return f"{self.title} did not reply within {seconds}"
+
     def handle_gone(self, text: str, data: dict[str, object]) -> None:
-        """Fail all pending requests: the process has exited, or is going to."""
+        """Fail the requests of a process that has exited, or is going to.
+
+        Those that were not sent to it wait for the next one, where that comes soon.
+        """
         self.handshake = None
-        self._backlog.pop_all()
-        error = Error.of(
-            REQUEST_FAILED, f"backend {self.name}: {text}", {"backend": self.name, **data}
-        )
-        for call in self.pending.pop_all():
+        error = Error.of(REQUEST_FAILED, f"{self.title}: {text}", {"backend": self.name, **data})
+        if not self.process.restarts_soon:
+            self._backlog.pop_all()
+        for call in self.pending.pop_where(lambda id: id not in self._backlog):
             call.receive(Failure(None, error))
 
     def _bad_reply(self, detail: str) -> Failure:
-        detail = f"backend {self.name} sent an invalid reply: {detail}"
+        detail = f"{self.title} sent an invalid reply: {detail}"
         data = {"backend": self.name, "reason": "bad-reply"}
         return Failure(None, Error.of(INTERNAL_ERROR, detail, data))
 
@@ -191,6 +235,7 @@ class Backend:
     def handle_message(self, message: Message) -> None:
         """Handle a reply, or hand on what the server asks or notifies."""
         call = None
+        self.pending.note_sign_of_life()
         try:
             if isinstance(message, (Request, Notification)):
                 self._owner.handle_backend_message(self, message)
@@ -217,12 +262,14 @@ class Backend:
             if failure.id is not None:
                 self.reply(failure)
             return
-        id = failure.id
-        if not message.id_known and failure.error.data == {"reason": OVERSIZE}:
-            id = self.pending.only()  # no other request can be meant
+        id, detail = failure.id, detail_of(failure.error)
+        if failure.error.data == {"reason": OVERSIZE}:
+            detail = f"it is larger than the limit of {limits.BODY_MAX:,} bytes"
+            if not message.id_known:
+                id = self.pending.only()  # no other request can be meant
         call = self.pending.pop(id)
         if call is not None:
-            call.receive(self._bad_reply(detail_of(failure.error)))
+            call.receive(self._bad_reply(detail))
 
     def handle_stderr(self, line: str) -> None:
         """Log a line of its stderr."""
@@ -240,7 +287,11 @@ class Backend:
             self._become_ready()
             return
         self.process.begin_handshake()
-        params = initialize_params(self.version, self.settings.capabilities)
+        self._initialize()
+
+    def _initialize(self) -> None:
+        capabilities = getattr(self.settings, "capabilities", {})
+        params = initialize_params(self.version, capabilities)
         self._ask("initialize", params, self._handle_handshake)
 
     def _handle_handshake(self, outcome: Outcome) -> None:
@@ -251,7 +302,8 @@ class Backend:
             if isinstance(data, dict) and data.get("reason") == "bad-reply":
                 self.process.fail("sent an invalid reply to the handshake")
             else:
-                self.process.fail(f'refused the handshake with "{outcome.error.message}"')
+                message = outcome.error.message[: limits.LOG_VALUE_MAX]
+                self.process.fail(f'refused the handshake with "{message}"')
             return
         result = outcome.result
         version = value_at(result, "protocolVersion") if isinstance(result, RawJson) else None

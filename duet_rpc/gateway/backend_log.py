@@ -6,7 +6,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from duet_rpc.jsonrpc.limits import STDERR_LINES, STDERR_RATE
+from duet_rpc.jsonrpc.limits import STDERR_LINES, STDERR_RATE, STDERR_SHOWN_MAX
 
 if TYPE_CHECKING:
     from duet_rpc.log import Log
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class BackendLog:
     """The log of one backend, and the end of its stderr."""
 
-    def __init__(self, name: str, log: Log) -> None:
-        self._prefix = f"backend {name}: "
+    def __init__(self, title: str, log: Log) -> None:
+        self._prefix = f"{title}: "
         self._log = log
         self.tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._since_start = 0  # lines of stderr
@@ -60,5 +60,14 @@ class BackendLog:
         self._since_start = 0
 
     def since_start(self) -> str:
-        """Return the last lines that the current process has written to stderr."""
-        return "\n".join(list(self.tail)[-self._since_start :] if self._since_start else [])
+        """Return the end of what the current process has written to stderr."""
+        return self.end_of(list(self.tail)[-self._since_start :] if self._since_start else [])
+
+    def end(self) -> str:
+        """Return the end of what its processes have written to stderr."""
+        return self.end_of(list(self.tail))
+
+    @staticmethod
+    def end_of(lines: list[str]) -> str:
+        """Return the last lines, cut: thousands of errors may have them."""
+        return "\n".join(lines)[-STDERR_SHOWN_MAX:]

@@ -8,6 +8,7 @@ gateway's.
 from __future__ import annotations
 
 from collections import defaultdict
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -49,8 +50,9 @@ class BackendRequest:
         self.backend = backend
         self.id = request.id
         self.client_id: Id = None  # the id that the client sees
-        self.method = f"{backend.name}/{request.method}"
-        self.deadline = monotonic() + backend.settings.timeout
+        self.method = backend.client_name(request.method)
+        timeout = backend.settings.timeout
+        self.deadline = monotonic() + timeout if timeout else inf
         self.token: str | None = None  # as the client sees it
 
 
@@ -73,13 +75,15 @@ class BackendRequests:
     def forward(self, backend: Backend, request: Request) -> None:
         """Send a backend's request on to the client."""
         entry = BackendRequest(backend, request)
-        if len(self._pending) >= PENDING_MAX:
+        received = self._received[backend.name]
+        if len(self._pending) >= PENDING_MAX or not received.has_room(request.id):
             backend.reply(Failure(request.id, TOO_MANY))
             return
-        if not self._received[backend.name].add(request.id, entry):
+        if not received.add(request.id, entry):
             backend.reply(Failure(request.id, IN_FLIGHT))
             return
         entry.client_id = self._pending.add(entry)
+        backend.handle_asking(request.id)
         params = params_of(request)
         if params is not None:
             params = self._exchange_token(entry, params)
@@ -96,9 +100,15 @@ class BackendRequests:
 
     def _forget(self, entry: BackendRequest) -> None:
         self._pending.pop(entry.client_id)
-        self._received[entry.backend.name].pop(entry.id)
+        if self._received[entry.backend.name].pop(entry.id) is not None:
+            entry.backend.handle_answered(entry.id)
         if entry.token is not None:
             self._tokens.pop(entry.token, None)
+
+    def find(self, client_id: object) -> tuple[Backend, Id] | None:
+        """Return who has asked a request that the client has not replied to, and its own id."""
+        entry = self._pending.get(client_id) if isinstance(client_id, (str, int)) else None
+        return None if entry is None else (entry.backend, entry.id)
 
     # Replies.
 
@@ -135,7 +145,7 @@ class BackendRequests:
                 self._set_timer(entry.deadline)
 
     def _set_timer(self, when: float) -> None:
-        if self._timer is None or when < self._timer.when:
+        if when != inf and (self._timer is None or when < self._timer.when):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_later(when - monotonic(), self._handle_timeouts)
@@ -149,7 +159,7 @@ class BackendRequests:
         if entry is None:
             return
         self._forget(entry)
-        if backend.dialect is not MCP:  # where no reply follows
+        if backend.dialect is not MCP and backend.settings.kind != "worker":  # no reply follows
             backend.reply(Failure(id, Error.of(REQUEST_CANCELLED)))
         self._send_cancel(entry)
 

@@ -13,6 +13,7 @@ from selectors import EVENT_READ
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from duet_rpc.gateway.leftovers import VARIABLE
 from duet_rpc.gateway.streams import CHUNK, MessageStream, WriteQueue
 from duet_rpc.jsonrpc import limits
 from duet_rpc.jsonrpc.messages import InvalidMessage
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol, Union
 
-    from duet_rpc.config.settings import BackendSettings
+    from duet_rpc.config.processes import ProcessSettings
     from duet_rpc.gateway.loop import Loop, Timer
     from duet_rpc.gateway.runtime import Runtime
     from duet_rpc.jsonrpc.framing import Framing
@@ -57,24 +58,30 @@ class Child:
 
     def __init__(
         self,
-        settings: BackendSettings,
+        settings: ProcessSettings,
         framing: Framing,
         runtime: Runtime,
         handler: MessageHandler,
         on_pipe_closed: Callable[[str], None],
     ) -> None:
         """Start the process; raises OSError or ValueError where that fails."""
+        self._mark = runtime.leftovers.new_mark()
         runtime.watchdog.start()
-        process = subprocess.Popen(
-            settings.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=settings.cwd,
-            env={**os.environ, **settings.env},
-            bufsize=0,
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                settings.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=settings.cwd,
+                env={**os.environ, **settings.env, VARIABLE: self._mark},
+                bufsize=0,
+                start_new_session=True,
+                preexec_fn=runtime.watchdog.add_self,
+            )
+        except BaseException:
+            runtime.watchdog.forget_failed()
+            raise
         runtime.watchdog.add(process.pid)
         assert process.stdin is not None  # noqa: S101 - for the type checker
         assert process.stdout is not None  # noqa: S101
@@ -90,6 +97,7 @@ class Child:
         self._stderr = StderrReader(process.stderr.fileno(), runtime.loop, handler.handle_stderr)
         self._timer: Timer | None = None  # of the next step of ending it
         self._kill_at = 0.0
+        self._ended = False  # nothing is left of the group, and its number may be another's
         self.output.update()
 
     @property
@@ -127,6 +135,8 @@ class Child:
 
     def signal(self, number: int) -> bool:
         """Signal the whole group; return False where there is none."""
+        if self._ended:
+            return False
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -144,10 +154,13 @@ class Child:
             limits.KILL_AFTER - limits.TERM_AFTER, lambda: self.signal(signal.SIGKILL)
         )
 
-    def close(self) -> None:
-        """Handle what an exited process wrote last, and close its pipes."""
-        self.output.close()
+    def drain(self, then: Callable[[], object]) -> None:
+        """Handle what an exited process wrote last, and call a function."""
         self._stderr.close()
+        self.output.drain(then)
+
+    def close(self) -> None:
+        """Close the pipes of an exited process."""
         self.input.close()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
@@ -169,9 +182,12 @@ class Child:
         check()
 
     def kill_group(self) -> None:
-        """Kill what is left of the group at once."""
+        """Kill what is left of the group at once, and end what has left it."""
         self.signal(signal.SIGKILL)
-        self._runtime.watchdog.remove(self.pid)
+        if not self._ended:
+            self._ended = True
+            self._runtime.watchdog.remove(self.pid)
+            self._runtime.leftovers.end(self._mark)
 
 
 class Output:
@@ -264,20 +280,36 @@ class Output:
         self._handler.handle_expired_frame()
         self._take_turn()
 
-    def close(self) -> None:
-        """Handle what is left in the pipe of a process that has exited."""
+    def drain(self, then: Callable[[], object]) -> None:
+        """Handle what an exited process has left in its pipe, in turns, then call a function.
+
+        Only garbage takes long; of that, what is left in the end is dropped.
+        """
         chunks = CHUNKS_LEFT_MAX if self._open else 0
+        until = monotonic() + limits.DRAIN_MAX
+        is_finished = False
         self._open = False
         self.update()
-        while chunks and self._stream.read():
-            self._handle_all()
-            chunks -= 1
-        self._stream.reader.finish()
-        self._handle_all()
 
-    def _handle_all(self) -> None:
-        while self._handle_next():
-            pass
+        def take_turn() -> None:
+            nonlocal chunks, is_finished
+            for _ in range(TURN):
+                if self._handle_next():
+                    continue
+                if chunks and self._stream.read():
+                    chunks -= 1
+                elif not is_finished:
+                    is_finished = True
+                    self._stream.reader.finish()
+                else:
+                    then()
+                    return
+            if monotonic() < until:
+                self._loop.call_soon(take_turn)
+            else:
+                then()
+
+        take_turn()
 
 
 class StderrReader:

@@ -1,19 +1,22 @@
 """The connection to the client: read message by message, written without ever blocking.
 
 Backpressure has two steps. A client that does not read stops the reading of the backends
-first; where it goes on sending requests all the same, it is not read either.
+first; where it goes on sending requests all the same, these are neither read nor served
+until it has read some replies. The end of its input is noticed all the same: a client that
+reads nothing and closes its side is not waited for.
 """
 
 from __future__ import annotations
 
 import os
+import select
+from enum import Enum
 from stat import S_ISFIFO, S_ISSOCK
 from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.streams import MessageStream, WriteQueue
 from duet_rpc.gateway.wire import to_frame
-from duet_rpc.jsonrpc.errors import BATCH_NOT_SUPPORTED, INVALID_REQUEST, Error
-from duet_rpc.jsonrpc.limits import CLIENT_QUEUE_MAX
+from duet_rpc.jsonrpc.limits import CLIENT_QUEUE_MAX, CLIENT_READ_STOP
 from duet_rpc.jsonrpc.messages import InvalidMessage
 from duet_rpc.jsonrpc.reader import MessageReader
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from duet_rpc.gateway.loop import Loop
+    from duet_rpc.gateway.loop import Loop, Timer
     from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.jsonrpc.messages import Message
 
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
         def handle_invalid(self, message: InvalidMessage) -> None:
             """Handle input that is not a message."""
+
+        def handle_batch(self, messages: list[Message | InvalidMessage]) -> None:
+            """Handle an array of messages."""
 
         def handle_expired_frame(self) -> None:
             """Handle a frame that was not complete in time."""
@@ -47,11 +53,19 @@ if TYPE_CHECKING:
             """Handle that `full` has changed."""
 
 
-READ_STOP = 8 * CLIENT_QUEUE_MAX  # bytes not read by a client that still sends requests
+TURN = 64  # messages of the client before the backends and signals have their turn
+CLOSED_POLL = 0.05  # seconds between looks at the input while it is not read
+PEER_GONE: int = getattr(select, "POLLRDHUP", 0)  # of a socket; Linux alone tells
+CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL | PEER_GONE
 
-BATCH = InvalidMessage(
-    Error(INVALID_REQUEST, "Batch requests not supported", {"reason": BATCH_NOT_SUPPORTED})
-)
+
+class Intake(Enum):
+    """What becomes of the client's input."""
+
+    OPEN = "it is read and served"
+    CLOSED = "the client has closed its side; what is left is read and served"
+    ENDED = "nothing more is read; what was read is served"
+    DISCARDED = "nothing more is read or served"
 
 
 class ClientConnection:
@@ -61,12 +75,12 @@ class ClientConnection:
         self,
         descriptors: tuple[int, int],
         loop: Loop,
-        framing: Framing,
+        framing: Framing | None,
         read_timeout: float,
         handler: ClientHandler,
     ) -> None:
-        reading, self._writing = descriptors
-        self._framing = framing
+        reading, writing = descriptors
+        self._loop = loop
         self._handler = handler
         self._stream = MessageStream(
             loop,
@@ -76,63 +90,92 @@ class ClientConnection:
             self._handle_input,
             self._handle_timeout,
         )
-        self._reading = True
-        self._serving = True
+        self._state = Intake.OPEN
+        self._behind = False  # the stream holds messages, perhaps
+        self._closed_poll = ClosedPoll(loop, reading, self._handle_look)
         self.full = False  # of what the client does not read
         self.on_first_send: Callable[[], object] | None = None
-        self.output = WriteQueue(loop, self._writing)
+        self.output = WriteQueue(loop, writing)
         self.output.on_drain = self._handle_drain
         self.output.on_error = handler.handle_lost_client
-        # Only a pipe or a socket can be full for long, and only they are safe to switch: a
-        # terminal is shared with the shell.
-        mode = os.fstat(self._writing).st_mode
-        can_switch = S_ISFIFO(mode) or S_ISSOCK(mode)
-        self._switched = can_switch and os.get_blocking(self._writing)
-        if self._switched:
-            os.set_blocking(self._writing, False)
-
-    def release(self) -> None:
-        """Make the descriptor blocking again, if it was."""
-        if self._switched:
-            os.set_blocking(self._writing, True)
+        self.release = make_nonblocking(writing)  # undoes it
 
     # Reading.
 
     def update_reading(self) -> None:
         """Read, unless there is a reason not to."""
-        self._stream.watch(self._reading and self.output.size < READ_STOP)
+        wanted = self._state in (Intake.OPEN, Intake.CLOSED)
+        can_read = self.has_room and not self._behind
+        self._stream.watch(wanted and can_read)
+        if self._state is Intake.OPEN and not can_read:
+            self._closed_poll.start()
+
+    def feed(self, data: bytes) -> None:
+        """Begin with what somebody else has read."""
+        self._stream.reader.feed(data)
+        self._behind = True
+        self._loop.call_soon(self._resume)
 
     def stop_reading(self) -> None:
         """Read no more; what was read is still served."""
-        self._reading = False
+        if self._state is not Intake.DISCARDED:
+            self._state = Intake.ENDED
         self.update_reading()
 
     def stop_serving(self) -> None:
         """Read no more, and do not serve what was read."""
-        self._serving = False
-        self.stop_reading()
+        self._state = Intake.DISCARDED
+        self.update_reading()
+
+    @property
+    def has_room(self) -> bool:
+        """True unless so much waits for the client to read it that nothing more is added."""
+        return self.output.size < CLIENT_READ_STOP
+
+    @property
+    def unserved(self) -> bool:
+        """True while the client has sent messages that are not yet served, perhaps."""
+        return self._state is not Intake.DISCARDED and (
+            self._behind or self._state is Intake.CLOSED
+        )
+
+    def _handle_look(self, is_closed: bool) -> None:
+        if is_closed and self._state is Intake.OPEN:
+            self._state = Intake.CLOSED
+            self._handler.handle_end_of_input()
+        self.update_reading()
 
     def _handle_input(self) -> None:
         got = self._stream.read()
         if got:
             self._handle_messages()
         elif got is False:
+            known = self._state is Intake.CLOSED
             self.stop_reading()
             self._stream.reader.finish()
             self._handle_messages()
-            self._handler.handle_end_of_input()
+            if not known:
+                self._handler.handle_end_of_input()
 
     def _handle_messages(self) -> None:
-        while self._serving:
+        """Handle some of the messages that were read, as long as there is room for replies."""
+        self._behind = True
+        for _ in range(TURN):
+            if self._state is Intake.DISCARDED or not self.has_room:
+                break
             message = self._stream.next()
             if message is None:
-                return
+                self._behind = False
+                break
             if isinstance(message, InvalidMessage):
                 self._handler.handle_invalid(message)
             elif isinstance(message, list):
-                self._handler.handle_invalid(BATCH)
+                self._handler.handle_batch(message)
             else:
                 self._handler.handle_message(message)
+        else:
+            self._loop.call_soon(self._resume)
+        self.update_reading()
 
     def _handle_timeout(self) -> None:
         self._stream.reader.expire()
@@ -141,10 +184,10 @@ class ClientConnection:
 
     # Writing.
 
-    def send(self, message: Message) -> None:
-        """Send a message, at the end of this turn of the loop."""
+    def send(self, message: Message | list[Message]) -> None:
+        """Send a message, or an array of them, at the end of this turn of the loop."""
         output = self.output
-        size = output.put(to_frame(message, self._framing))
+        size = output.put(to_frame(message, self._stream.reader.framing))
         if self.on_first_send is not None:
             on_first_send, self.on_first_send = self.on_first_send, None
             on_first_send()
@@ -157,11 +200,57 @@ class ClientConnection:
             if self.output.size > CLIENT_QUEUE_MAX:
                 self.full = True
                 self._handler.handle_flow()
-        if self.output.size >= READ_STOP:
+        if not self.has_room:
             self.update_reading()
 
     def _handle_drain(self) -> None:
         if self.full and self.output.size < CLIENT_QUEUE_MAX // 2:
             self.full = False
             self._handler.handle_flow()
+        if self._behind:  # not now: this may be called while a message is handled
+            self._loop.call_soon(self._resume)
         self.update_reading()
+
+    def _resume(self) -> None:
+        if self._behind:
+            self._handle_messages()
+
+
+class ClosedPoll:
+    """Looks whether the other side of a descriptor is closed, though there is more to read.
+
+    A selector would tell that there is something to read, again and again.
+    """
+
+    __slots__ = ("_descriptor", "_loop", "_on_look", "_timer")
+
+    def __init__(self, loop: Loop, descriptor: int, on_look: Callable[[bool], object]) -> None:
+        self._loop = loop
+        self._descriptor = descriptor
+        self._on_look = on_look
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Look once, after a while."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(CLOSED_POLL, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        waiting = select.poll()
+        waiting.register(self._descriptor, PEER_GONE)
+        ready = waiting.poll(0)
+        self._on_look(bool(ready and ready[0][1] & CLOSED))
+
+
+def make_nonblocking(descriptor: int) -> Callable[[], None]:
+    """Let a pipe or a socket never be waited for; return a function that undoes it.
+
+    Only they can be full for long, and only they are safe to switch: a terminal is shared
+    with the shell.
+    """
+    mode = os.fstat(descriptor).st_mode
+    if not (S_ISFIFO(mode) or S_ISSOCK(mode)) or not os.get_blocking(descriptor):
+        return lambda: None
+    os.set_blocking(descriptor, False)
+    return lambda: os.set_blocking(descriptor, True)

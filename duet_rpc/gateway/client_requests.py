@@ -15,6 +15,7 @@ from duet_rpc.gateway.wire import id_in, params_of, raw, value_at
 from duet_rpc.jsonrpc.errors import INVALID_REQUEST, REQUEST_CANCELLED, REQUEST_FAILED, Error
 from duet_rpc.jsonrpc.ids import IdRemapper
 from duet_rpc.jsonrpc.jsontext import member, replace, write_id
+from duet_rpc.jsonrpc.limits import PENDING_MAX
 from duet_rpc.jsonrpc.messages import Failure, Notification, Request, Success
 from duet_rpc.jsonrpc.values import RawJson
 from duet_rpc.log import DEBUG
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 GATEWAY = "gateway"  # stands for a backend where the gateway itself replies
 
 CANCELLED = Error.of(REQUEST_CANCELLED)
+TOO_MANY = Error.of(
+    REQUEST_FAILED, "too many requests for lists are waiting", {"reason": "queue-full"}
+)
+IDS_TOO_LONG = Error.of(
+    REQUEST_FAILED, "the ids of the requests in flight are too long", {"reason": "queue-full"}
+)
 IN_FLIGHT = Error.of(INVALID_REQUEST, "a request with this id is in flight")
 
 
@@ -85,6 +92,8 @@ class ClientRequests:
         if self.refuse_duplicate(request):
             return
         refusal = backend.refusal()
+        if refusal is None and not self._in_flight.has_room(request.id):
+            refusal = IDS_TOO_LONG
         if refusal is not None:
             self.refuse(request, refusal)
             return
@@ -99,6 +108,9 @@ class ClientRequests:
     def begin_own(self, request: Request) -> int | None:
         """Begin a request that the gateway replies to later; None where it was refused."""
         if self.refuse_duplicate(request):
+            return None
+        if len(self._own) >= PENDING_MAX or not self._in_flight.has_room(request.id):
+            self.refuse(request, TOO_MANY)
             return None
         id = self._begin(request, GATEWAY)
         self._own[id] = None
@@ -154,8 +166,7 @@ class ClientRequests:
         if found is None:
             # One of ours whose request has ended; or one that the backend made itself.
             return token.startswith("duet-rpc-")
-        theirs, id = found
-        backend.pending.extend(id)
+        theirs = found[0]
         written = self._dialect.write_progress(theirs, dialect.read_progress(params.text))
         self._send(Notification(self._dialect.progress, written))
         return True
@@ -217,7 +228,7 @@ class ClientRequests:
             backend.cancel(request.id)
         return True
 
-    def refuse_own(self, text: str) -> None:
+    def refuse_own(self, error: Error) -> None:
         """Fail all requests that the gateway has not replied to."""
         for id in list(self._own):
-            self.finish(id, Failure(None, Error.of(REQUEST_FAILED, text)))
+            self.finish(id, Failure(None, error))

@@ -64,7 +64,14 @@ class Dialect:
         return f'{{"done":{done},"total":{total},"message":{message}}}'
 
 
-PLAIN = Dialect("plain", "$/cancelRequest", "id", "$/progress", "token", (META,))
+PLAIN = Dialect(
+    "plain",
+    "$/cancelRequest",
+    "id",
+    "$/progress",
+    "token",
+    (META, ("_meta", "partialResultToken")),
+)
 LSP = Dialect(
     "lsp",
     "$/cancelRequest",

@@ -1,8 +1,8 @@
 """`duet-rpc mcp --gateway`: the tools of all MCP servers and the user's methods, as one server.
 
 It is the gateway with another client in front of it: one that speaks MCP by lines and
-knows tools and nothing else. The user's methods are behind it as one more backend, a
-`duet-rpc mcp` of its own, so that one of them that takes long delays nothing else.
+knows tools and nothing else. The workers with the user's methods speak MCP here, too. Their
+files are looked at for each list, and for each call of a tool that nobody else has.
 """
 
 from __future__ import annotations
@@ -11,35 +11,42 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.dialects import MCP
 from duet_rpc.gateway.gateway import LIST_CHANGED, Gateway
-from duet_rpc.gateway.tools import OWN, rename, rename_call
-from duet_rpc.gateway.wire import params_of, raw, value_at
+from duet_rpc.gateway.tools import rename, rename_call
+from duet_rpc.gateway.wire import id_in, params_of, raw, value_at
 from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, TITLES, Error, RpcError
-from duet_rpc.jsonrpc.framing import LINES
 from duet_rpc.jsonrpc.jsontext import dumps, split_object
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
-from duet_rpc.jsonrpc.messages import Failure, Notification, Request, Success
+from duet_rpc.jsonrpc.messages import (
+    Failure,
+    Notification,
+    Request,
+    Success,
+)
 from duet_rpc.jsonrpc.values import RawJson
 from duet_rpc.mcp.session import CACHE, COMPLETE, Session, finish, invalid
-from duet_rpc.mcp.tools import allowed_name, free_name
+from duet_rpc.mcp.tools import NAME_MAX, allowed_name
+from duet_rpc.mcp.versions import VERSIONS
 from duet_rpc.server import dispatch
 from duet_rpc.server.dispatch import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from duet_rpc.config.settings import BackendSettings
+    from duet_rpc.config.processes import BackendSettings, WorkerSettings
     from duet_rpc.gateway.backend import Backend
     from duet_rpc.gateway.pending import Outcome
-    from duet_rpc.gateway.runtime import Times
-    from duet_rpc.gateway.tools import Tool
+    from duet_rpc.gateway.runtime import Front, Runtime, Times
+    from duet_rpc.gateway.tools import Merged, Tool
+    from duet_rpc.gateway.worker import Worker
     from duet_rpc.log import Log
     from duet_rpc.mcp.versions import Version
+    from duet_rpc.server.handover import Passed
+    from duet_rpc.workers.plan import Plan
 
 
 class McpGateway(Gateway):
     """The gateway, for an MCP client."""
 
-    framing = LINES
     dialect = MCP
     replies_to_cancelled = False
 
@@ -49,16 +56,41 @@ class McpGateway(Gateway):
         log: Log,
         backends: Iterable[BackendSettings],
         times: Times,
+        plan: Plan,
+        front: Front,
     ) -> None:
-        super().__init__(descriptors, log, backends, times)
-        self._session = Session(list_changed=True)
+        self._session = Session()
+        super().__init__(descriptors, log, backends, times, plan, front)
+        self._is_announced = False  # the client knows that there are new tools
         self._listed: dict[str, Tool] = {}  # by the names that the client was told last
+        self._merged: Merged | None = None  # what they were made of
 
     # Messages of the client.
+
+    def _make_worker(self, settings: WorkerSettings, runtime: Runtime) -> Worker:
+        settings.dialect, settings.framing = "mcp", "lines"
+        worker = super()._make_worker(settings, runtime)
+        self._offer_version_to(worker)
+        return worker
+
+    def _take_over(self, passed: Passed, plan: Plan) -> None:
+        super()._take_over(passed._replace(knows_methods=False), plan)
+        if passed.handshake is not None:
+            self._session.handshake = VERSIONS[passed.handshake]
+            self._loop.call_soon(self._announce_tools)
+
+    @property
+    def accepts_batches(self) -> bool:
+        """True where the client may send arrays: in one version of MCP, or where asked for."""
+        handshake = self._session.handshake
+        return self._accepts_batches or (handshake is not None and handshake.batch)
 
     def _handle_notification(self, notification: Notification) -> None:
         if notification.method == MCP.cancel:
             self._requests.cancel(notification, MCP.cancel_key)
+            known, id = id_in(params_of(notification), MCP.cancel_key)
+            if known:
+                self._batches.drop(id)
         elif not notification.method.startswith("notifications/"):
             self._log.warn(TITLES[METHOD_NOT_FOUND], notification.method)
 
@@ -71,7 +103,7 @@ class McpGateway(Gateway):
             if isinstance(version, str):
                 if method == "initialize":
                     self._offer_version()
-                self._client.send(Success(id, raw(version)))
+                self._send(Success(id, raw(version)))
             elif version is None:
                 self._refuse(request, dispatch.not_found(method))
             elif method == "tools/list":
@@ -83,25 +115,36 @@ class McpGateway(Gateway):
 
     def _offer_version(self) -> None:
         """Let the user's methods speak the version that the client speaks."""
-        own, version = self._backends.get(OWN), self._session.handshake
-        if own is not None and version is not None:
-            own.version = version.name
+        for worker in self._workers:
+            self._offer_version_to(worker)
+
+    def _offer_version_to(self, worker: Worker) -> None:
+        if self._session.handshake is not None:
+            worker.version = self._session.handshake.name
 
     def _list_tools(self, request: Request, version: Version) -> None:
+        self._workers.scan()
+        self._is_announced = False
         id = self._requests.begin_own(request)
         if id is None:
             return
 
-        def done(tools: list[Tool], _missing: dict[str, str]) -> None:
+        def done(merged: Merged) -> None:
             if self._requests.is_own(id):
-                self._listed = name_tools(tools)
-                texts = (write_tool(*each) for each in self._listed.items())
-                members = f'"tools":[{",".join(texts)}]'
-                if version.stateless:
-                    members += f",{dumps(CACHE)[1:-1]}"
-                self._requests.finish_own(id, raw(finish(members, version)))
+                self._requests.finish_own(id, raw(self._write_list(merged, version)))
 
         self._tools.collect(self._times.list, done)
+
+    def _write_list(self, merged: Merged, version: Version) -> str:
+        if merged is not self._merged:
+            self._merged, self._listed = merged, name_tools(merged.tools)
+        if version.name not in merged.texts:
+            texts = (write_tool(*each) for each in self._listed.items())
+            members = f'"tools":[{",".join(texts)}]'
+            if version.stateless:
+                members += f",{dumps(CACHE)[1:-1]}"
+            merged.texts[version.name] = finish(members, version)
+        return merged.texts[version.name]
 
     def _forward_call(self, request: Request, version: Version) -> None:
         params = params_of(request)
@@ -109,10 +152,11 @@ class McpGateway(Gateway):
         if params is None or not isinstance(name, str):
             raise invalid("name must be a string")
         listed = self._listed.get(name)
+        server: Backend | None
         if listed is not None:
             server, tool = self._backends.get(listed.backend), listed.own_name
         else:
-            server, tool = self._tools.find(name) or (self._backends.get(OWN), name)
+            server, tool = self._tools.find(name) or (self._workers.find(name), name)
         if server is None:
             raise invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
         convert = make_stateless if version.stateless else None
@@ -140,18 +184,25 @@ class McpGateway(Gateway):
         """Send nothing: MCP has no word for the state of a server behind a server."""
 
     def _announce_tools(self) -> None:
-        if self._session.handshake is not None:
+        """Tell the client of new tools, once until it asks for them: a server may go on and on."""
+        if self._session.handshake is not None and not self._is_announced:
+            self._is_announced = True
             super()._announce_tools()
 
 
 def name_tools(tools: list[Tool]) -> dict[str, Tool]:
     """Give each tool a name that MCP allows, none twice; a name that is allowed is kept."""
     taken = {tool.name for tool in tools if tool.name == allowed_name(tool.name)}
+    numbers: dict[str, int] = {}  # where to go on; to count from 1 again would take quadratic time
     named: dict[str, Tool] = {}
     for tool in tools:
-        name = allowed_name(tool.name)
+        name = allowed = allowed_name(tool.name)
         if name != tool.name or name in named:
-            name = free_name(name, taken)
+            number = numbers.get(allowed, 1)
+            while name in taken:
+                number += 1
+                name = f"{allowed[: NAME_MAX - len(str(number)) - 1]}_{number}"
+            numbers[allowed] = number
             taken.add(name)
         named[name] = tool
     return named

@@ -6,27 +6,40 @@ has here and with the parameters that its schema names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
+from duet_rpc.gateway.worker import Worker
 from duet_rpc.jsonrpc.jsontext import dumps, replace
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.methods.builtin import STRING, array, record
-from duet_rpc.methods.describe import describe, discover
-from duet_rpc.methods.registry import Method, Mismatch, Param, json_type
+from duet_rpc.methods.definitions import Definitions
+from duet_rpc.methods.describe import COMPONENTS, describe, discover
+from duet_rpc.methods.method import Method, Mismatch, Param, json_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from duet_rpc.gateway.backend import Backend
     from duet_rpc.gateway.tools import Tool
-    from duet_rpc.methods.registry import Registry, Schema
+    from duet_rpc.methods.method import Schema
+    from duet_rpc.methods.registry import Registry
+
+
+class MethodLists:
+    """What the lists are made of: our own methods, and those of the workers."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.entries: list[tuple[str, dict[str, Any]]] = []  # a worker's name, what it has said
 
 
 def status_of(backend: Backend) -> dict[str, object]:
-    """Return the status of a backend, for clients."""
+    """Return the status of a worker or a backend, for clients."""
     process = backend.process
-    return {
+    status: dict[str, object] = {
         "name": backend.name,
+        "kind": backend.settings.kind,
         "state": backend.state.value,
         "reason": process.reason,
         "pid": process.pid,
@@ -36,26 +49,38 @@ def status_of(backend: Backend) -> dict[str, object]:
         "dialect": backend.settings.dialect,
         "framing": backend.settings.framing,
     }
+    if isinstance(backend, Worker):
+        running = backend.running
+        now = monotonic()
+        status["python"] = backend.python
+        status["queued"] = backend.queued
+        status["running"] = running and {
+            "method": running.method,
+            "seconds": round(now - running.began, 3),
+        }
+    return status
 
 
 def add_methods(
-    registry: Registry, backends: dict[str, Backend], pending_count: Callable[[], int]
+    registry: Registry,
+    backends: dict[str, Backend],
+    names: list[str],
+    pending_count: Callable[[], int],
 ) -> None:
-    """Register `gateway/…`."""
-    names = list(backends)
+    """Register `gateway/…`; `names` are those of the workers and backends, and may change."""
 
     def check(value: object) -> Backend:
         if isinstance(value, str) and value in backends:
             return backends[value]
         received = value[:RECEIVED_MAX] if isinstance(value, str) else json_type(value)
-        raise Mismatch("the name of a backend", received, names)
+        raise Mismatch("the name of a worker or a backend", received, names)
 
     def status() -> object:
         entries = [status_of(each) for each in backends.values()]
         return {"backends": entries, "pending": pending_count()}
 
     def restart(backend: Backend) -> object:
-        backend.process.stop(backend.process.start)
+        backend.process.restart()
         return {"name": backend.name, "state": backend.state.value}
 
     def stop(backend: Backend) -> object:
@@ -70,10 +95,10 @@ def add_methods(
     everything = record(backends=array({"type": "object"}), pending={"type": "integer"})
     which = {"backend": Param("string", {"type": "string", "enum": names}, check)}
     for name, text, function, params, returns in (
-        ("status", "Return the state of all backends.", status, {}, everything),
-        ("restart", "Stop a backend and start it again.", restart, which, state),
-        ("stop", "Stop a backend; the next request starts it again.", stop, which, state),
-        ("log", "Return the last lines of a backend's stderr.", log, which, lines),
+        ("status", "Return the state of all workers and backends.", status, {}, everything),
+        ("restart", "Stop a worker or a backend and start it again.", restart, which, state),
+        ("stop", "Stop one; the next request starts it again.", stop, which, state),
+        ("log", "Return the last lines that one wrote to stderr.", log, which, lines),
     ):
         registry.add(
             Method(
@@ -85,7 +110,7 @@ def add_methods(
 # The lists, as JSON text.
 
 
-def list_tools(_registry: Registry, tools: list[Tool], missing: dict[str, str]) -> str:
+def list_tools(_lists: MethodLists, tools: list[Tool], missing: dict[str, str]) -> str:
     """Return the merged tools, and whose are missing."""
     text = '{"tools":[' + ",".join(tool.text for tool in tools) + "]"
     if missing:
@@ -93,16 +118,18 @@ def list_tools(_registry: Registry, tools: list[Tool], missing: dict[str, str]) 
     return text + "}"
 
 
-def list_methods(registry: Registry, tools: list[Tool], _missing: dict[str, str]) -> str:
+def list_methods(lists: MethodLists, tools: list[Tool], _missing: dict[str, str]) -> str:
     """Return the result of listMethods."""
-    own = [{"name": each.name, "description": each.summary} for each in registry]
+    own = [{"name": each.name, "description": each.summary} for each in lists.registry]
+    own += [{"name": entry["name"], "description": entry["summary"]} for _, entry in lists.entries]
     theirs = [{"name": each.name, "description": _summary(each)} for each in tools]
     return dumps(own + theirs)
 
 
-def describe_methods(registry: Registry, tools: list[Tool], _missing: dict[str, str]) -> str:
+def describe_methods(lists: MethodLists, tools: list[Tool], _missing: dict[str, str]) -> str:
     """Return the result of describeMethods."""
-    described = [describe(each) for each in registry]
+    described = [describe(each) for each in lists.registry]
+    described += [entry["signature"] for _, entry in lists.entries]
     for tool in tools:
         params = []
         for name, schema, required in _parameters(tool):
@@ -113,14 +140,28 @@ def describe_methods(registry: Registry, tools: list[Tool], _missing: dict[str, 
     return dumps(described)
 
 
-def discover_methods(registry: Registry, tools: list[Tool], _missing: dict[str, str]) -> str:
+def discover_methods(lists: MethodLists, tools: list[Tool], _missing: dict[str, str]) -> str:
     """Return the result of rpc.discover."""
-    document = discover(registry)
+    document = discover(lists.registry)
     own = document["methods"]
     assert isinstance(own, list)  # noqa: S101 - for the type checker
+    definitions = Definitions(COMPONENTS)
+    own += [_discover_entry(name, entry, definitions) for name, entry in lists.entries]
+    if definitions.schemas:
+        document["components"] = {"schemas": definitions.schemas}
     methods = [dumps(each) for each in own] + [_discover_tool(each) for each in tools]
     rest = dumps({**document, "methods": []})
     return replace(rest, ("methods",), f"[{','.join(methods)}]")
+
+
+def _discover_entry(
+    worker: str, entry: dict[str, Any], definitions: Definitions
+) -> dict[str, object]:
+    """Return what a worker has said of a method, with its definitions in their common place."""
+    params = [{**each, "schema": definitions.take_from(each["schema"])} for each in entry["params"]]
+    result = {**entry["result"], "schema": definitions.take_from(entry["result"]["schema"])}
+    rest = {key: value for key, value in entry.items() if key != "signature"}
+    return {**rest, "params": params, "result": result, "x-worker": worker}
 
 
 def _discover_tool(tool: Tool) -> str:
@@ -155,7 +196,8 @@ def _summary(tool: Tool) -> str:
 
 def _parameters(tool: Tool) -> Iterator[tuple[str, Schema, bool]]:
     """Yield name, schema and necessity of each parameter."""
-    properties, required = tool.schema.get("properties"), tool.schema.get("required")
+    properties, listed = tool.schema.get("properties"), tool.schema.get("required")
+    names = listed if isinstance(listed, list) else []
+    required = {each for each in names if isinstance(each, str)}
     for name, schema in properties.items() if isinstance(properties, dict) else ():
-        is_required = isinstance(required, list) and name in required
-        yield name, schema if isinstance(schema, dict) else {}, is_required
+        yield name, schema if isinstance(schema, dict) else {}, name in required

@@ -22,10 +22,11 @@ Outcome = Union[Success, Failure]
 class Call:
     """A request that was sent to a backend, or waits to be sent."""
 
-    __slots__ = ("deadline", "method", "receive", "tokens")
+    __slots__ = ("began", "deadline", "method", "receive", "tokens")
 
     def __init__(self, method: str, receive: Callable[[Outcome], None]) -> None:
         self.method = method
+        self.began = monotonic()
         self.receive = receive  # called once, with its outcome
         self.tokens: tuple[str, ...] = ()  # for progress, as the backend sees them
         self.deadline = inf
@@ -35,8 +36,10 @@ class PendingRequests:
     """Requests without a reply, the one with the nearest deadline first."""
 
     def __init__(self, loop: Loop, timeout: float, on_timeout: Callable[[], object]) -> None:
-        self._timeout = timeout
+        self._timeout = timeout  # seconds; 0 is none
         self._calls: dict[Id, Call] = {}
+        self._alive = 0.0  # when the backend last sent anything
+        self._paused = 0  # by questions to a person that have no answer yet
         self._deadline = Deadline(loop, on_timeout)
         self.tokens: dict[str, tuple[str, int]] = {}  # the client's token as text, the request
 
@@ -49,13 +52,23 @@ class PendingRequests:
     def add(self, id: int, call: Call, timed: bool = True) -> None:
         """Add a request; its time begins now, unless something else limits it."""
         self._calls[id] = call
-        if timed:
-            self._set_deadline(call)
+        if timed and self._timeout:
+            call.deadline = monotonic() + self._timeout
+            if self._deadline.when is None:
+                self._deadline.set(call.deadline)
 
-    def _set_deadline(self, call: Call) -> None:
-        call.deadline = monotonic() + self._timeout
-        if self._deadline.when is None:
-            self._deadline.set(call.deadline)
+    def get(self, id: Id) -> Call | None:
+        """Return the request with this id."""
+        return self._calls.get(id)
+
+    def note_sign_of_life(self) -> None:
+        """Let the time of all requests begin again: the backend has sent something."""
+        self._alive = monotonic()
+
+    def pause(self, by: int) -> None:
+        """Count the questions that a person has not answered; meanwhile no time passes."""
+        self._paused += by
+        self.note_sign_of_life()
 
     def pop(self, id: Id) -> Call | None:
         """Remove a request and its tokens, and return it."""
@@ -65,23 +78,20 @@ class PendingRequests:
                 del self.tokens[token]
         return call
 
-    def extend(self, id: int) -> None:
-        """Let a request's time begin again: there was progress."""
-        call = self._calls.pop(id)
-        self._calls[id] = call  # now the one with the farthest deadline
-        self._set_deadline(call)
-
     def only(self) -> Id:
         """Return the id of the request where there is exactly one, else None."""
         return next(iter(self._calls)) if len(self._calls) == 1 else None
 
     def pop_expired(self) -> tuple[int, Call] | None:
         """Remove a request whose time is over and return it; None sets the next deadline."""
+        now = monotonic()
         for id, call in self._calls.items():
             if call.deadline == inf:
                 continue
-            if call.deadline > monotonic():
-                self._deadline.set(call.deadline)
+            alive = now if self._paused else self._alive
+            deadline = max(call.deadline, alive + self._timeout)
+            if deadline > now:
+                self._deadline.set(deadline)
                 return None
             self.pop(id)
             assert isinstance(id, int)  # noqa: S101 - for the type checker
@@ -90,10 +100,14 @@ class PendingRequests:
 
     def pop_all(self) -> list[Call]:
         """Remove all requests and return them."""
-        calls, self._calls = self._calls, {}
-        self.tokens.clear()
-        self._deadline.when = None
-        return list(calls.values())
+        return self.pop_where(lambda _id: True)
+
+    def pop_where(self, is_meant: Callable[[Id], bool]) -> list[Call]:
+        """Remove the requests whose ids are meant, and return them."""
+        found = [self.pop(id) for id in [*self._calls] if is_meant(id)]
+        if not self._calls:
+            self._deadline.when = None
+        return [call for call in found if call is not None]
 
 
 class Backlog:
@@ -109,6 +123,19 @@ class Backlog:
         """Add a frame, under an id by which it can be removed."""
         self._frames[id] = frame
         self.size += len(frame)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._frames
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def pop_first(self) -> tuple[int, bytes] | None:
+        """Remove the frame that has waited longest; return it with its id."""
+        for id, frame in self._frames.items():
+            self.remove(id)
+            return id, frame
+        return None
 
     def remove(self, id: int) -> bool:
         """Remove a frame; return False where it does not wait here."""

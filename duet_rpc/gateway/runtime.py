@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from duet_rpc.gateway.leftovers import Leftovers
+from duet_rpc.gateway.starts import StartQueue
+from duet_rpc.gateway.watchdog import Watchdog
 from duet_rpc.jsonrpc import limits
+from duet_rpc.jsonrpc.framing import CONTENT_LENGTH
 
 if TYPE_CHECKING:
     from duet_rpc.gateway.client import ClientConnection
     from duet_rpc.gateway.loop import Loop
-    from duet_rpc.gateway.watchdog import Watchdog
+    from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.log import Log
+    from duet_rpc.server.handover import Passed
 
 
 class Times:
@@ -24,21 +29,24 @@ class Times:
         self.read = limits.READ_TIMEOUT
 
 
+class Front(NamedTuple):
+    """How the client is spoken to, and what a daemon before us has begun."""
+
+    framing: Framing | None = CONTENT_LENGTH  # None: the one that its first byte tells
+    batch: bool = False  # arrays are accepted
+    passed: Passed | None = None
+
+
 class Runtime:
-    """The loop, the log, the watchdog, the durations, and the connection to the client."""
+    """The loop, the log, the durations, the client, and what starts and ends processes."""
 
-    __slots__ = ("client", "log", "loop", "times", "watchdog")
+    __slots__ = ("client", "leftovers", "log", "loop", "starts", "times", "watchdog")
 
-    def __init__(
-        self,
-        loop: Loop,
-        log: Log,
-        watchdog: Watchdog,
-        times: Times,
-        client: ClientConnection,
-    ) -> None:
+    def __init__(self, loop: Loop, log: Log, times: Times, client: ClientConnection) -> None:
         self.loop = loop
         self.log = log
-        self.watchdog = watchdog
         self.times = times
         self.client = client
+        self.starts = StartQueue(loop)
+        self.leftovers = Leftovers(loop)
+        self.watchdog = Watchdog(self.leftovers.prefix)

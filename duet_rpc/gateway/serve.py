@@ -13,9 +13,9 @@ from duet_rpc.gateway.gateway import Gateway
 from duet_rpc.gateway.runtime import Times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from duet_rpc.config.settings import BackendSettings
+    from duet_rpc.config.processes import BackendSettings
     from duet_rpc.log import Log
 
 SPARE_DESCRIPTORS = 64
@@ -26,14 +26,14 @@ def serve(
     log: Log,
     backends: Iterable[BackendSettings],
     times: Times | None = None,
-    kind: type[Gateway] = Gateway,
+    kind: Callable[..., Gateway] = Gateway,
 ) -> None:
     """Serve one client until it or a signal ends it; does not return."""
     code = 1
     gateway = None
     try:
         log.info(
-            f"duet-rpc {__version__} gateway started: pid {os.getpid()}, "
+            f"duet-rpc {__version__} router started: pid {os.getpid()}, "
             f"level {log.level_name}, log to {log.sink}"
         )
         settings = list(backends)

@@ -46,6 +46,7 @@ TRANSITIONS = {
     State.STARTING: {
         Event.CONNECTED: State.READY,
         Event.STOP_REQUESTED: State.STOPPING,
+        Event.STOPPED: State.STOPPED,  # a worker that can't have its environment
         Event.CRASHED: State.BACKOFF,
         Event.GIVEN_UP: State.FAILED,
     },

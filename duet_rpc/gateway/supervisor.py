@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from duet_rpc.config.settings import BackendSettings
+    from duet_rpc.config.processes import ProcessSettings
     from duet_rpc.gateway.backend_log import BackendLog
     from duet_rpc.gateway.child import MessageHandler
     from duet_rpc.gateway.loop import Timer
@@ -71,6 +71,11 @@ class RestartPolicy:
         """Seconds since the start of the process."""
         return 0.0 if self._started is None else monotonic() - self._started
 
+    @property
+    def is_first(self) -> bool:
+        """True while it is started again after the first of its crashes."""
+        return self._crashes == 1
+
     def next_delay(self) -> float | None:
         """Return the seconds until the next start after a crash; None: give up."""
         if self.uptime >= self._times.stable:
@@ -89,13 +94,15 @@ class RestartPolicy:
 class Supervisor:
     """The process of one backend, and the backend's state."""
 
-    def __init__(self, settings: BackendSettings, runtime: Runtime, owner: Supervised) -> None:
+    def __init__(self, settings: ProcessSettings, runtime: Runtime, owner: Supervised) -> None:
         self._settings = settings
         self._runtime = runtime
         self._owner = owner
         self._machine = StateMachine()
         self._timer: Timer | None = None  # of restart, handshake or a closed pipe
         self._after_stop: Callable[[], None] | None = None
+        self._restarting = False  # it is stopped to be started again
+        self._is_draining = False  # the process has exited, its output is not yet handled
         self.child: Child | None = None
         self.restarts = RestartPolicy(runtime.times)
         self.reason = ""  # why it is not ready, for people
@@ -111,6 +118,13 @@ class Supervisor:
         """The process id, where there is a process."""
         return None if self.child is None else self.child.pid
 
+    @property
+    def restarts_soon(self) -> bool:
+        """True while a process is gone, or going, and the next one is worth waiting for."""
+        if self.state is State.STOPPING:
+            return self._restarting
+        return self.state is State.BACKOFF and self.restarts.is_first
+
     def _transition(self, event: Event) -> None:
         self._machine.handle(event)
         self._owner.handle_state()
@@ -118,6 +132,10 @@ class Supervisor:
     # Starting.
 
     def start(self) -> None:
+        """Start a process, when it is this backend's turn."""
+        self._runtime.starts.add(self.start_now)
+
+    def start_now(self) -> None:
         """Start a process."""
         self._cancel_timer()
         try:
@@ -146,6 +164,10 @@ class Supervisor:
             seconds, lambda: self.fail(f"no reply to the handshake within {seconds:g} s")
         )
 
+    def prepare(self) -> None:
+        """Note that the process has something to do before it takes requests."""
+        self._transition(Event.SPAWNED)
+
     def connected(self) -> None:
         """Note that the process takes requests."""
         self._cancel_timer()
@@ -173,9 +195,14 @@ class Supervisor:
 
     def check(self) -> None:
         """Find out whether the process has exited."""
-        code = None if self.child is None else self.child.poll()
-        if code is not None:
-            self._handle_exit(code)
+        child = self.child
+        code = None if child is None or self._is_draining else child.poll()
+        if child is None or code is None:
+            return
+        if self.state is not State.STOPPING:
+            child.kill_group()  # what it left behind
+        self._is_draining = True
+        child.drain(lambda: self._handle_exit(child, code))
 
     def _handle_pipe_closed(self, pipe: str) -> None:
         if self.state is not State.STOPPING:
@@ -187,13 +214,10 @@ class Supervisor:
         if self.child is not None:
             self.child.signal(signal.SIGKILL)
 
-    def _handle_exit(self, code: int) -> None:
-        child = self.child
-        assert child is not None  # noqa: S101 - for the type checker
-        if self.state is not State.STOPPING:
-            child.kill_group()  # what it left behind
+    def _handle_exit(self, child: Child, code: int) -> None:
         child.close()
         self.child = None
+        self._is_draining = False
         self._cancel_timer()
         if self.state is State.STOPPING:
             child.end_group(self._handle_stopped)
@@ -205,7 +229,7 @@ class Supervisor:
             how, text = {"signal": name}, f"was ended by {name}"
         self.reason = f"{self.reason} and {text}" if self.reason else text
         if self.exit_expected:  # whatever the code: without a shutdown before, it has to be 1
-            self._owner.log.info(f"{text}, as the client asked")
+            self._owner.log.info(f"{text}, as it was asked to")
             self._owner.handle_gone(self.reason, {"reason": "died", **how})
             self._transition(Event.STOPPED)
         else:
@@ -214,14 +238,16 @@ class Supervisor:
 
     def _handle_crash(self, how: dict[str, object]) -> None:
         delay = self.restarts.next_delay()
-        stderr = self._owner.log.since_start()
-        self._owner.handle_gone(self.reason, {"reason": "died", **how, "stderr": stderr})
         if delay is None:
             self._owner.log.error("has failed; `gateway/restart` starts it again")
-            self._transition(Event.GIVEN_UP)
+            self._machine.handle(Event.GIVEN_UP)
         else:
             self._set_timer(delay, self._restart)
-            self._transition(Event.CRASHED)
+            self._machine.handle(Event.CRASHED)
+        # In the new state: what waits for the next process depends on it.
+        stderr = self._owner.log.since_start()
+        self._owner.handle_gone(self.reason, {"reason": "died", **how, "stderr": stderr})
+        self._owner.handle_state()
 
     def _restart(self) -> None:
         self.restarts.count += 1
@@ -229,13 +255,23 @@ class Supervisor:
 
     # Stopping.
 
+    def restart(self) -> None:
+        """End the process and start another; what was not sent to it waits for that."""
+        self._restarting = True
+        self._stop(self.start_now)
+
     def stop(self, then: Callable[[], None] | None = None) -> None:
         """End the process: its input first, then SIGTERM, then SIGKILL; then call a function."""
+        self._restarting = False
+        self._stop(then)
+
+    def _stop(self, then: Callable[[], None] | None) -> None:
         self._after_stop = then
         self.restarts.reset()
         if self.state is State.STOPPING:
             return
         self._cancel_timer()
+        self._runtime.starts.remove(self.start_now)
         if self.child is None:
             self.reason = ""
             self._handle_stopped()

@@ -53,8 +53,8 @@ def detail_of(error: Error) -> str:
     return error.message.partition(": ")[2] or error.message
 
 
-def to_frame(message: Message, framing: Framing) -> bytes:
-    """Return a message in its frame."""
+def to_frame(message: Message | list[Message], framing: Framing) -> bytes:
+    """Return a message, or an array of them, in its frame."""
     body = encode(message)
     if framing is LINES and (b"\n" in body or b"\r" in body):
         # The sender broke its JSON into lines, between two tokens: a string holds none.

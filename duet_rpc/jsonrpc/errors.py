@@ -37,6 +37,10 @@ INTERNAL_ERROR = ErrorCode.INTERNAL_ERROR.value
 # LSP's.
 REQUEST_CANCELLED = -32800
 REQUEST_FAILED = -32803
+# Our own, for what a method asks of its caller.
+UNSUPPORTED = -32004
+DECLINED = -32005
+EMACS_ERROR = -32006
 
 TITLES: dict[int, str] = {
     PARSE_ERROR: "Parse error",
@@ -46,6 +50,8 @@ TITLES: dict[int, str] = {
     INTERNAL_ERROR: "Internal error",
     REQUEST_CANCELLED: "Request cancelled",
     REQUEST_FAILED: "Request failed",
+    UNSUPPORTED: "Unsupported",
+    DECLINED: "Declined",
 }
 
 UNSUPPORTED_CONTENT_TYPE = "unsupported-content-type"

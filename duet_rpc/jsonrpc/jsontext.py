@@ -27,10 +27,13 @@ SPACE = " \t\n\r"
 NOT_JSON = (ValueError, IndexError, StopIteration, RecursionError)
 """What the functions here raise for a text that is not JSON."""
 
+INTEGER_TOO_LONG = "integer too long"
+"""How `explain` says that an integer has more digits than are converted."""
+
 
 def _parse_int(digits: str) -> int:
     if len(digits) > INTEGER_DIGITS_MAX:
-        raise ValueError("integer too long")
+        raise ValueError(INTEGER_TOO_LONG)
     return int(digits)
 
 
@@ -74,7 +77,7 @@ def explain(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg.removesuffix(' at')} at character {error.pos}"
     text = str(error)
-    return "integer too long" if text.startswith("Exceeds the limit") else text
+    return INTEGER_TOO_LONG if text.startswith("Exceeds the limit") else text
 
 
 # Writing.

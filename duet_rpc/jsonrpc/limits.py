@@ -51,14 +51,26 @@ INTEGER_DIGITS_MAX = 4300
 QUEUE_MAX = 4 * 1024 * 1024
 """Bytes that wait to be written to a backend before requests to it are refused."""
 
+IDS_MAX = BODY_MAX
+"""Characters of all ids in flight in the gateway; one id alone may be as long as a body."""
+
 PENDING_MAX = 10_000
 """Requests of one backend that wait for its answer."""
 
 CLIENT_QUEUE_MAX = 1024 * 1024
 """Bytes that wait to be written to the gateway's client before backends are read no more."""
 
+CLIENT_READ_STOP = 8 * CLIENT_QUEUE_MAX
+"""Bytes that wait to be written to the gateway's client before it is not read either."""
+
+STDERR_SHOWN_MAX = 2000
+"""Characters of a backend's stderr that an error shows."""
+
 REQUEST_TIMEOUT = 300.0
 """Seconds that a backend has for an answer, counted from its last sign of progress."""
+
+CANCEL_GRACE = 2.0
+"""Seconds in which a worker answers a cancel, or says that its method was interrupted."""
 
 RESTART_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before a backend that died is started again; after the last it has failed."""
@@ -75,11 +87,14 @@ LIST_TIMEOUT = 3.0
 LAST_REPLIES = 0.4
 """Seconds that a gateway waits for replies once its input has ended."""
 
-TERM_AFTER = 0.7
+TERM_AFTER = 0.55
 """Seconds between the end of a backend's input and SIGTERM."""
 
-KILL_AFTER = 1.2
+KILL_AFTER = 0.95
 """Seconds between the end of a backend's input and SIGKILL."""
+
+DRAIN_MAX = 1.0
+"""Seconds for what a backend that has exited left in its pipe."""
 
 STDERR_LINES = 20
 """Lines of a backend's stderr that are kept to be shown."""

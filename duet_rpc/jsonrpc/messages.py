@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Union
 from duet_rpc.jsonrpc import salvage
 from duet_rpc.jsonrpc.errors import INVALID_ID_TYPE, Error
 from duet_rpc.jsonrpc.jsontext import (
+    INTEGER_TOO_LONG,
     NOT_JSON,
     SPACE,
     dumps,
@@ -30,6 +31,7 @@ from duet_rpc.jsonrpc.jsontext import (
     to_utf8,
     write_id,
 )
+from duet_rpc.jsonrpc.limits import INTEGER_DIGITS_MAX
 from duet_rpc.jsonrpc.values import JSON_NUMBER, ExactNumber, RawJson, Value, set_field
 
 if TYPE_CHECKING:
@@ -179,15 +181,29 @@ def read_message(body: bytes | bytearray, raw: bool = False) -> Parsed:
     except UnicodeDecodeError:
         return invalid(Error.parse_error("the body is not UTF-8"), body)
     try:
-        if raw and text.lstrip(SPACE)[:1] == "{":
-            return _read_raw(text, body)
-        value = loads(text)
+        return _read_text(text, body, raw)
     except NOT_JSON as error:
-        return invalid(Error.parse_error(explain(error)), body)
+        detail = explain(error)
+    if detail == INTEGER_TOO_LONG:
+        # Perhaps it is the id, which is not converted but kept as it is written: with a
+        # fraction in its place `_read_object` looks at the body for it.
+        shorter = salvage.replace_id(text, "0.0")
+        try:
+            if shorter is not None:
+                return _read_text(shorter, body, raw)
+        except NOT_JSON:
+            pass
+    return invalid(Error.parse_error(detail), body)
+
+
+def _read_text(text: str, body: bytes | bytearray, raw: bool) -> Parsed:
+    if raw and text.lstrip(SPACE)[:1] == "{":
+        return _read_raw(text, body)
+    value = loads(text)
     if type(value) is dict:
         return _read_object(value, body)
     if type(value) is list:
-        return _read_batch(value, text)
+        return _read_batch(value, text, raw)
     return InvalidMessage(Error.invalid_request("expected an object"))
 
 
@@ -198,14 +214,16 @@ def invalid(error: Error, body: bytes | bytearray) -> InvalidMessage:
     return InvalidMessage(error, id, id_known=known, method=salvage.find_method(body))
 
 
-def _read_batch(elements: list[object], text: str) -> Parsed:
+def _read_batch(elements: list[object], text: str, raw: bool) -> Parsed:
     # Each element is read once more from its own text: its id is kept as it came.
-    return [
-        _read_object(element, part.encode("utf-8", "surrogatepass"))
-        if type(element) is dict
-        else InvalidMessage(Error.invalid_request("expected an object"))
-        for element, part in zip(elements, split_array(text))
-    ]
+    found: list[Message | InvalidMessage] = []
+    for element, part in zip(elements, split_array(text)):
+        if type(element) is not dict:
+            found.append(InvalidMessage(Error.invalid_request("expected an object")))
+            continue
+        body = part.encode("utf-8", "surrogatepass")
+        found.append(_read_raw(part, body) if raw else _read_object(element, body))
+    return found
 
 
 def _read_raw(text: str, body: bytes | bytearray) -> Message | InvalidMessage:
@@ -301,9 +319,9 @@ def _id_of_text(text: str) -> tuple[bool, Id]:
         return isinstance(value, str), value
     if text.lstrip("-").isdigit() and text != "-0":
         try:
-            return True, int(text)
-        except ValueError:  # more digits than the interpreter converts
-            return False, None
+            return True, int(text) if len(text) <= INTEGER_DIGITS_MAX else ExactNumber(text)
+        except ValueError:  # the interpreter was told to convert even less
+            return True, ExactNumber(text)
     return True, ExactNumber(text)
 
 

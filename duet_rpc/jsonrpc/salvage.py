@@ -30,14 +30,29 @@ def find_id(body: bytes | bytearray) -> str | None:
     last counts, as in the parser.
     """
     text = _decode(body)
+    place = _locate_id(text)
+    found = None if place is None else text[slice(*place)]
+    # A byte that is not UTF-8 stands for itself as a low surrogate: it can't be echoed.
+    if found is None or (
+        not found.isascii() and any("\udc80" <= character <= "\udcff" for character in found)
+    ):
+        return None
+    return found
+
+
+def replace_id(text: str, id: str) -> str | None:
+    """Return a text with another id, or None where it has none that can be read."""
+    text = text.lstrip(SPACE)
+    place = _locate_id(text)
+    return None if place is None else text[: place[0]] + id + text[place[1] :]
+
+
+def _locate_id(text: str) -> tuple[int, int] | None:
     found = None
     for name, at in _members(text):
         if name == "id":
             end = _end_of_scalar(text, at)
-            found = text[at:end] if end >= 0 and AFTER.match(text, end) else None
-    # A byte that is not UTF-8 stands for itself as a low surrogate: it can't be echoed.
-    if found is None or any("\udc80" <= character <= "\udcff" for character in found):
-        return None
+            found = (at, end) if end >= 0 and AFTER.match(text, end) else None
     return found
 
 

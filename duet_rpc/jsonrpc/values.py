@@ -7,6 +7,7 @@ quarter of the daemon's start.
 from __future__ import annotations
 
 import re
+from math import isinf
 
 JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
@@ -45,7 +46,7 @@ class Value:
 
 
 class ExactNumber(float):
-    """A number that is written as it was read: `1.0`, `1e2`, `-0`, `1e400`.
+    """A number that is written as it was read: `1.0`, `1e2`, `-0`, `1e400`, 5,000 digits.
 
     Two of them are equal where their texts are, and none is equal to an integer, so that
     the ids `1` and `1.0` stay two ids.
@@ -66,10 +67,11 @@ class ExactNumber(float):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ExactNumber):
             return self.text == other.text
-        return type(other) is float and float(self) == other
+        return type(other) is float and float(self) == other and not isinf(self)
 
     def __hash__(self) -> int:
-        return float.__hash__(self)
+        # As many as one likes are too large for a float; they must not share one hash.
+        return hash(self.text) if isinf(self) else float.__hash__(self)
 
     def __repr__(self) -> str:
         return f"ExactNumber({self.text!r})"

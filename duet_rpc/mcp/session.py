@@ -32,21 +32,23 @@ if TYPE_CHECKING:
     Params = dict[str, object]
 
 SERVER_INFO = {"name": "duet-rpc", "version": __version__}
-CAPABILITIES: dict[str, object] = {"tools": {}}
-# The tools are what they are for as long as the process lives, and a client asks a new
-# process at its start; so nothing is gained by keeping a list for longer.
+CAPABILITIES: dict[str, object] = {"tools": {"listChanged": True}}
+# Tools come and go with the user's files, and nothing tells a client of this era so.
 CACHE: dict[str, object] = {"ttlMs": 0, "cacheScope": "private"}
 # What makes a result one of the stateless era.
-COMPLETE = f'"resultType":"complete","_meta":{dumps({SERVER_INFO_KEY: SERVER_INFO})}'
+META = f'"_meta":{dumps({SERVER_INFO_KEY: SERVER_INFO})}'
+COMPLETE = f'"resultType":"complete",{META}'
+INPUT_REQUIRED = f'"resultType":"input_required",{META}'
+SET_LEVEL = "logging/setLevel"
 
 
 class Session:
     """One client's handshake, if there was one."""
 
-    def __init__(self, list_changed: bool = False) -> None:
-        """Begin; `list_changed` says that the client is told of new tools."""
+    def __init__(self, has_log: bool = False) -> None:
+        self._has_log = has_log  # of messages for the client
         self.handshake: Version | None = None
-        self._capabilities = {"tools": {"listChanged": True}} if list_changed else CAPABILITIES
+        self.capabilities: object = None  # the client's
 
     def begin(self, id: Id, method: str, params: object) -> Version | str | None:
         """Answer what every server answers alike, or return the version of the request.
@@ -72,11 +74,19 @@ class Session:
         if version is None:
             raise invalid(f"initialize comes first, or a version in _meta.{VERSION_KEY}")
         if method == "server/discover" and version.stateless:
-            body = {"supportedVersions": SUPPORTED, "capabilities": CAPABILITIES, **CACHE}
+            offered = {"tools": {}, **self._log_capability}
+            body = {"supportedVersions": SUPPORTED, "capabilities": offered, **CACHE}
             return finish(dumps(body)[1:-1], version)
         if method == "tools/list" and params.get("cursor") is not None:
             raise invalid("no such cursor: the list has one page")
-        return version if method in ("tools/list", "tools/call") else None
+        is_known = method in ("tools/list", "tools/call") or (
+            method == SET_LEVEL and self._has_log and not version.stateless
+        )
+        return version if is_known else None
+
+    @property
+    def _log_capability(self) -> Params:
+        return {"logging": {}} if self._has_log else {}
 
     def _initialize(self, params: Params) -> str:
         asked = params.get("protocolVersion")
@@ -84,9 +94,9 @@ class Session:
             raise invalid("protocolVersion must be a string")
         name = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
         self.handshake = VERSIONS[name]
-        return dumps(
-            {"protocolVersion": name, "capabilities": self._capabilities, "serverInfo": SERVER_INFO}
-        )
+        self.capabilities = params.get("capabilities")
+        offered = {**CAPABILITIES, **self._log_capability}
+        return dumps({"protocolVersion": name, "capabilities": offered, "serverInfo": SERVER_INFO})
 
     def _version_of(self, method: str, params: Params) -> Version | None:
         asked = _named_version(params)

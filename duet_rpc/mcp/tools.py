@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from duet_rpc.jsonrpc.jsontext import dumps
+from duet_rpc.jsonrpc.jsontext import dumps, loads
+from duet_rpc.methods.definitions import Definitions, map_parts
+from duet_rpc.methods.describe import param_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from duet_rpc.mcp.versions import Version
-    from duet_rpc.methods.registry import Method, Schema
+    from duet_rpc.methods.method import Method, Schema
 
 NAME_MAX = 128
 WRAPPER = "result"
@@ -54,10 +57,9 @@ def describe_tool(name: str, method: Method, version: Version) -> dict[str, obje
     tool: dict[str, object] = {"name": name}
     if version.title and method.title:
         tool["title"] = method.title
-    if method.summary:
-        tool["description"] = method.summary
+    tool["description"] = description(method)
     tool["inputSchema"] = input_schema(method)
-    if version.structured and method.returns:
+    if version.structured and method.returns and not may_be_picture(method.returns):
         tool["outputSchema"] = output_schema(method)
     if version.annotations:
         annotations: dict[str, object] = {**method.hints}
@@ -68,30 +70,61 @@ def describe_tool(name: str, method: Method, version: Version) -> dict[str, obje
     return tool
 
 
+def description(method: Method) -> str:
+    """Return what the docstring says above its sections, or the name in words."""
+    text = method.description.strip()
+    if "\n" in text:
+        from duet_rpc.methods.docstring import read_docstring  # only where there is one to read
+
+        text = read_docstring(text).text
+    return text or in_words(method.name)
+
+
+def in_words(name: str) -> str:
+    """Write `text.wordCount` or `word_count` as a person would."""
+    words = re.findall(r"[A-Z]+[0-9]*(?![a-z])|[A-Z]?[^\W_A-Z]+|[^\W_]+", name)
+    text = " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words)
+    return text[:1].upper() + text[1:] or name
+
+
 def input_schema(method: Method) -> Schema:
-    """Describe the arguments as one object."""
+    """Describe the arguments as one object, those first that must be given."""
     schema: Schema = {"type": "object"}
-    if method.params:
-        schema["properties"] = {name: modern(param.schema) for name, param in method.params.items()}
+    definitions = Definitions()
+    schemas = param_schemas(method)
+    if schemas:
         required = [name for name, param in method.params.items() if param.required]
+        order = [*required, *(name for name in schemas if name not in required)]
+        schema["properties"] = {
+            name: modern(definitions.take_from(schemas[name])) for name in order
+        }
         if required:
             schema["required"] = required
     schema["additionalProperties"] = False
-    return schema
+    return with_definitions(schema, definitions)
 
 
 def output_schema(method: Method) -> Schema:
     """Describe the structured content."""
+    definitions = Definitions()
     # A result may have members that its type does not name, as a subclass has.
-    schema = modern(method.returns, closed=False)
-    if returns_object(method):
+    schema = modern(definitions.take_from(method.returns), closed=False)
+    if not returns_object(method):
+        schema = {
+            "type": "object",
+            "properties": {WRAPPER: schema},
+            "required": [WRAPPER],
+            "additionalProperties": False,
+        }
+    return with_definitions(schema, definitions, closed=False)
+
+
+def with_definitions(schema: Schema, definitions: Definitions, closed: bool = True) -> Schema:
+    """Add what a schema refers to."""
+    if not definitions.schemas:
         return schema
-    return {
-        "type": "object",
-        "properties": {WRAPPER: schema},
-        "required": [WRAPPER],
-        "additionalProperties": False,
-    }
+    made = {name: modern(each, closed) for name, each in definitions.schemas.items()}
+    return {**schema, "$defs": made}
 
 
 def returns_object(method: Method) -> bool:
@@ -101,93 +134,74 @@ def returns_object(method: Method) -> bool:
 
 def modern(schema: Schema, closed: bool = True) -> Schema:
     """Write a schema as JSON Schema 2020-12, which has another word for a tuple's items."""
-    made: Schema = {}
-    for key, value in schema.items():
-        if key == "items" and isinstance(value, list):
-            made["prefixItems"] = [modern(each, closed) for each in value]
-        elif key in ("items", "additionalProperties") and isinstance(value, dict):
-            made[key] = modern(value, closed)
-        elif key == "properties" and isinstance(value, dict):
-            made[key] = {name: modern(each, closed) for name, each in value.items()}
-        elif key == "anyOf" and isinstance(value, list):
-            made[key] = [modern(each, closed) for each in value]
-        elif closed or key != "additionalProperties":
-            made[key] = value
+    made = map_parts(schema, lambda part: modern(part, closed))
+    if isinstance(made.get("items"), list):
+        made["prefixItems"] = made.pop("items")
+    if not closed and made.get("additionalProperties") is False:
+        del made["additionalProperties"]
     return made
 
 
-TYPES: dict[object, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int, float),  # 1.0 is one; a fraction is found below
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-    "array": (list,),
-    "object": (dict,),
-}
+def may_be_picture(part: object) -> bool:
+    """Return True for a schema with a picture in it: that goes to the model as a picture alone."""
+    if isinstance(part, dict):
+        return part == PICTURE or any(map(may_be_picture, part.values()))
+    return isinstance(part, list) and any(map(may_be_picture, part))
 
 
-def find_departure(value: object, schema: Schema) -> str | None:
-    """Find where a result is not what its schema says; return the path to it.
-
-    A client that checks what it gets refuses such a result in words that help nobody.
-    """
-    if "anyOf" in schema:
-        fits = (find_departure(value, each) is None for each in schema["anyOf"])  # type: ignore[attr-defined]
-        return None if any(fits) else ""
-    if "type" in schema and type(value) not in TYPES[schema["type"]]:
-        return ""
-    if isinstance(value, float) and schema.get("type") == "integer" and not value.is_integer():
-        return ""
-    if "enum" in schema:
-        same = (type(value) is type(each) and value == each for each in schema["enum"])  # type: ignore[attr-defined]
-        return None if any(same) else ""
-    if isinstance(value, list):
-        return _find_in_array(value, schema.get("items"))
-    if isinstance(value, dict):
-        return _find_in_object(value, schema)
-    return None
-
-
-def _find_in_array(value: list[object], items: object) -> str | None:
-    if isinstance(items, list) and len(items) != len(value):
-        return ""
-    if not items:
-        return None
-    for at, each in enumerate(value):
-        place = find_departure(each, items[at] if isinstance(items, list) else items)  # type: ignore[arg-type]
-        if place is not None:
-            return f"[{at}]{place}"
-    return None
-
-
-def _find_in_object(value: dict[str, object], schema: Schema) -> str | None:
-    for name in schema.get("required", ()):  # type: ignore[attr-defined]
-        if name not in value:
-            return f".{name}"
-    named, others = schema.get("properties", {}), schema.get("additionalProperties")
-    for name, each in value.items():
-        wanted = named.get(name, others)  # type: ignore[attr-defined]
-        if wanted:
-            place = find_departure(each, wanted)
-            if place is not None:
-                return f".{name}{place}"
-    return None
+PICTURE = {"const": "image"}
 
 
 def write_result(result: str, method: Method, version: Version) -> str:
     """Write what a method returned, for people and models (text) and for programs."""
     # A text is shown as it is, all else as JSON.
     text = result if result.startswith('"') else dumps(result)
-    content = f'"content":[{{"type":"text","text":{text}}}],"isError":false'
-    if not version.structured:
+    items = f'{{"type":"text","text":{text}}}'
+    is_picture = False
+    if result.startswith(MEANING):
+        items, is_picture = write_meaning(result, items)
+    content = f'"content":[{items}],"isError":false'
+    if not version.structured or is_picture or may_be_picture(method.returns):
         return content
     if not returns_object(method) and (method.returns or not result.startswith("{")):
         result = f'{{"{WRAPPER}":{result}}}'
     return f'{content},"structuredContent":{result}'
 
 
+MEANING = ('{"duet":"', '[{"duet":"')
+"""How the JSON of results begins that say what they are (`methods.results`)."""
+
+
+def write_meaning(result: str, otherwise: str) -> tuple[str, bool]:
+    """Write pictures as pictures and a text as itself; return whether there is a picture."""
+    value = loads(result)
+    parts = [content_of(part) for part in (value if isinstance(value, list) else [value])]
+    has_picture = any(part["type"] == "image" for part in parts)
+    if has_picture or not isinstance(value, list):
+        return ",".join(map(dumps, parts)), has_picture
+    return otherwise, False
+
+
+def content_of(part: object) -> dict[str, object]:
+    """Return a result, or one part of it, as MCP's content."""
+    if isinstance(part, dict):
+        kind, text, data, mime = (part.get(each) for each in ("duet", "text", "data", "mime"))
+        if kind == "image" and isinstance(data, str) and isinstance(mime, str):
+            return {"type": "image", "data": data, "mimeType": mime}
+        if kind == "text" and isinstance(text, str):
+            return {"type": "text", "text": text}
+    return {"type": "text", "text": part if isinstance(part, str) else dumps(part)}
+
+
 def write_error(message: str, data: object = None) -> str:
     """Write why a tool failed, for the model that called it."""
     text = message if data is None else f"{message}\n{dumps(data)}"
     return f'"content":[{{"type":"text","text":{dumps(text)}}}],"isError":true'
+
+
+def write_departure(name: str, method: Method, path: str) -> str:
+    """Write where a result is not what the signature says."""
+    if not returns_object(method):
+        path = f"{WRAPPER}.{path}" if path and not path.startswith("[") else WRAPPER + path
+    wrong = f"{name} returned something else than its signature promises"
+    return write_error(f"{wrong}: {path}" if path else wrong)

@@ -14,6 +14,7 @@ SUPPORTED = (*STATELESS, *reversed(HANDSHAKE))
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
 UNSUPPORTED_VERSION = -32022
@@ -23,8 +24,8 @@ class Version:
     """What one version of the protocol has; dates compare as they follow each other."""
 
     __slots__ = (
-        "annotations", "arguments_are_shown", "batch", "name", "progress_message", "stateless",
-        "structured", "title",
+        "annotations", "arguments_are_shown", "batch", "elicitation", "multiple_choice", "name",
+        "progress_message", "stateless", "structured", "title",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -34,6 +35,8 @@ class Version:
         self.batch = name == "2025-03-26"
         self.title = name >= "2025-06-18"
         self.structured = name >= "2025-06-18"
+        self.elicitation = name >= "2025-06-18"
+        self.multiple_choice = name >= "2025-11-25"  # in a form, whose mode has a name since
         # Wrong arguments are shown to the model, which can correct them.
         self.arguments_are_shown = name >= "2025-11-25"
         self.stateless = name in STATELESS

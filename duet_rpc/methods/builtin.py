@@ -8,12 +8,13 @@ from duet_rpc import __version__
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.log import LEVELS
 from duet_rpc.methods.describe import describe, discover
-from duet_rpc.methods.registry import Method, Mismatch, Param, Registry, json_type
+from duet_rpc.methods.method import Method, Mismatch, Param, json_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from duet_rpc.methods.registry import Params, Schema
+    from duet_rpc.methods.method import Params, Schema
+    from duet_rpc.methods.registry import Registry
 
 STRING: Schema = {"type": "string"}
 LEVEL: Schema = {"type": "string", "enum": list(LEVELS)}

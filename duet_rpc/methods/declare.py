@@ -1,31 +1,52 @@
-"""`@method`, which says of a function that it is to be called from outside."""
+"""`@method` and `@command`, which say of a function that it is to be called from outside."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import Literal
 
     F = TypeVar("F", bound=Callable[..., object])
+    CommandResult = Literal["message", "insert", "replace", "buffer", "edit", "stream", "none"]
+
+
+OPTIONS = {
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+"""What a method may say of its effects, and what MCP calls it."""
 
 
 class Declaration:
-    """A function with `@method` above it, not yet part of a registry."""
+    """A function with `@method` or `@command` above it, not yet part of a registry.
 
-    __slots__ = ("function", "hints", "name", "title")
+    Nothing in it is checked yet: a mistake costs this method, not the file that it is in.
+    """
+
+    __slots__ = ("command", "function", "name", "options", "title")
 
     def __init__(
-        self, function: Callable[..., object], name: str, title: str | None, hints: dict[str, bool]
+        self,
+        function: Any,
+        name: Any,
+        title: object,
+        options: dict[str, object],
+        command: dict[str, object] | None,
     ) -> None:
         self.function = function
-        self.name = name
+        # A string, also where it is of a class with methods of its own.
+        self.name = str.__str__(name) if isinstance(name, str) else name
         self.title = title
-        self.hints = hints
+        self.options = options
+        self.command = command  # what `@command` says of how Emacs calls it
 
 
 declared: list[Declaration] = []
-"""What `@method` has seen since the last file was loaded."""
+"""What `@method` and `@command` have seen since the last file was loaded."""
 
 
 @overload
@@ -60,17 +81,93 @@ def method(
     The function stays what it was and can be called as before. The options tell an AI
     client what the method does to the world, and what to call it in front of a person.
     """
-    given = {
-        "readOnlyHint": read_only,
-        "destructiveHint": destructive,
-        "idempotentHint": idempotent,
-        "openWorldHint": open_world,
+    options = {
+        "read_only": read_only,
+        "destructive": destructive,
+        "idempotent": idempotent,
+        "open_world": open_world,
     }
-    hints = {name: value for name, value in given.items() if value is not None}
+    return _declare(function, title, options, None)
+
+
+@overload
+def command(function: F, /) -> F: ...
+
+
+@overload
+def command(
+    method_name: str = ...,
+    /,
+    *,
+    name: str | None = None,
+    key: str | None = None,
+    result: CommandResult | None = None,
+    save_excursion: bool = False,
+    modes: Sequence[str] | None = None,
+    review: bool = False,
+    remote: bool = False,
+    title: str | None = None,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+) -> Callable[[F], F]: ...
+
+
+def command(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    key: str | None = None,
+    result: CommandResult | None = None,
+    save_excursion: bool = False,
+    modes: Sequence[str] | None = None,
+    review: bool = False,
+    remote: bool = False,
+    title: str | None = None,
+    read_only: bool | None = None,
+    destructive: bool | None = None,
+    idempotent: bool | None = None,
+    open_world: bool | None = None,
+) -> Any:
+    """Make a function a command of Emacs, `M-x its-name`, and a method: `@command(key="C-c w")`.
+
+    What Emacs passes to it is in the types of the parameters, such as `text: Region`. `name` is
+    the command's, `key` its key, `result` what becomes of the result; `modes` are the major
+    modes in which it is offered.
+    """
+    options = {
+        "read_only": read_only,
+        "destructive": destructive,
+        "idempotent": idempotent,
+        "open_world": open_world,
+    }
+    in_emacs: dict[str, object] = {
+        "name": name,
+        "key": key,
+        "result": result,
+        "save_excursion": save_excursion,
+        "modes": modes,
+        "review": review,
+        "remote": remote,
+    }
+    return _declare(function, title, options, in_emacs)
+
+
+def _declare(
+    function: Any, title: object, given: dict[str, bool | None], command: dict[str, object] | None
+) -> Any:
+    """Note the function, or return the decorator that does."""
+    options: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    is_function = callable(function) or isinstance(function, (staticmethod, classmethod))
 
     def declare(real: Any) -> Any:
-        name = real.__name__ if function is None or callable(function) else function
-        declared.append(Declaration(real, name, title, hints))
+        name = function
+        if function is None or is_function:
+            # Before Python 3.10 a static method has no name of its own.
+            name = getattr(getattr(real, "__func__", real), "__name__", None)
+        declared.append(Declaration(real, name, title, options, command))
         return real
 
-    return declare(function) if callable(function) else declare
+    return declare(function) if is_function else declare

@@ -1,250 +1,250 @@
-"""The user's methods: files, modules, a folder, entry points.
+"""The user's methods, as their files are now: files, modules, a folder, entry points.
 
-One bad file costs its own methods and a line in the log that names file and line; the
-rest is loaded. Nothing of this is imported before somebody asks for a method that is
-not built in.
+Files come, change, break, are renamed and go while the daemon runs. `refresh` brings the
+registry up to date; only what has changed is loaded again, so that the others keep what they
+have in memory. One bad file costs its own methods and a line that names file and line; each
+problem is reported once, when it appears.
+
+Nothing of this is imported before somebody asks for a method that is not built in.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
-import sys
-from contextlib import suppress
-from functools import partial
-from types import ModuleType
-from typing import Callable, TypedDict
+from time import sleep
+from typing import TYPE_CHECKING, Callable
 
-from duet_rpc.failures import PACKAGE, field_of, install, missing_module, place_of, say_what
-from duet_rpc.methods.context import Cancelled
-from duet_rpc.methods.declare import Declaration, declared
-from duet_rpc.methods.registry import Registry
-from duet_rpc.methods.schema import Unsupported
-from duet_rpc.methods.signature import method_from, source_of
-from duet_rpc.methods.sources import ENTRY_POINTS, RELOAD, files_in, packages
+from duet_rpc.failures import say_what
+from duet_rpc.methods.changes import GRANULE, changed_at, is_within
+from duet_rpc.methods.modules import (
+    INSTALL,
+    UserFile,
+    UserModule,
+    UserPackage,
+    forget_files,
+    forget_listings,
+)
+from duet_rpc.methods.sources import ENTRY_POINTS, InstalledPackages, absolute, files_in
 
-BUNDLED = {"system": "duet_rpc.methods.system"}
+if TYPE_CHECKING:
+    from duet_rpc.methods.method import Method
+    from duet_rpc.methods.registry import Registry
+
+SETTLING = 10
+"""How often to look again for a method that is missing in a file that was saved just now."""
 
 
-class Reloaded(TypedDict):
-    """What `reloadMethods` answers."""
-
-    methods: list[str]
-    problems: list[str]
+PATIENCE = 0.5
+"""Seconds after which a file that is interrupted while it is loaded counts as endless."""
 
 
 class Loader:
-    """Adds the user's methods to a registry, and can do so again."""
+    """Keeps the user's methods in a registry up to date."""
 
     def __init__(
         self,
         registry: Registry,
         sources: list[str],
         folder: str | None,
-        report: Callable[[str], None],
+        report: Callable[[str, str], None],
+        with_texts: bool = False,
+        is_elsewhere: Callable[[str], bool] = lambda _source: False,
     ) -> None:
+        """Begin; `is_elsewhere` tells which sources belong to other workers."""
         self._registry = registry
+        self._is_elsewhere = is_elsewhere
         # A method may change the working directory.
-        self._sources = [_absolute(source) for source in sources]
+        self._sources = [absolute(source) for source in sources]
         self._folder = folder
+        self._packages = InstalledPackages()
         self._report = report
-        registry.add(method_from(self.reload, RELOAD))
-        self._builtin = {method.name for method in registry}
-        self._ours: list[str] = []
-        self._problems: list[str] = []
-        self._folders: set[str] = set()
-        self._cancelled = False
+        self._with_texts = with_texts
+        self._modules: dict[str, UserModule] = {}
+        self._by_method: dict[str, UserModule] = {}
+        self.problems: list[str] = []
 
-    def reload(self) -> Reloaded:
-        """Load the user's methods again, with what has changed in their files."""
-        self._cancelled = False
-        _forget(self._folders)
-        self.load()
-        if self._cancelled:
-            raise Cancelled
-        return {"methods": self._ours, "problems": self._problems}
+    # What is asked for.
 
-    def load(self) -> None:
-        """Load everything, and report what can't be loaded."""
-        for name in self._ours:
-            self._registry.remove(name)
-        self._ours = []
-        self._problems = []
+    def is_current(self, name: str) -> bool:
+        """Return whether a method is known, and its file what it was when it was loaded."""
+        module = self._by_method.get(name)
+        return module is not None and module.is_current
+
+    def problem_of(self, name: str) -> str | None:
+        """Return why the file of a method could not be loaded, where an earlier version is used."""
+        module = self._by_method.get(name)
+        return None if module is None else module.problem
+
+    def load(self, wanted: str | None = None) -> None:
+        """Load what is new or has changed; raises nothing but Cancelled."""
+        for _ in range(SETTLING):
+            self._refresh(wanted)
+            if wanted is None or wanted in self._by_method or not self._is_being_saved():
+                break
+            sleep(GRANULE / 2)
+
+    def reload(self) -> None:
+        """Load everything again, changed or not."""
+        self._refresh(everything=True)
+
+    def add_file(self, path: str) -> None:
+        """Load one more file, until the process ends."""
+        path = absolute(path)
+        if path in self._modules:
+            self._modules[path].stamps = None
+        if path not in self._sources:
+            self._sources.append(path)
+        self._refresh()
+
+    def stop(self) -> None:
+        """Run what the files want to be done before the process ends."""
+        for module in self._modules.values():
+            module.stop()
+        self._publish()
+
+    # How it is done.
+
+    def _refresh(self, wanted: str | None = None, everything: bool = False) -> None:
+        modules = self._find_modules()
+        for key in [*self._modules]:
+            if key not in modules:
+                self._modules.pop(key).stop()
+        self._modules = modules
+        forget_listings()
+        changed = [each for each in modules.values() if everything or each.wants_loading]
+        stale = self._stale_helpers(changed, everything)
+        forgotten = forget_files(stale)
+        # The last ones are those that somebody lost patience with.
+        changed.sort(key=lambda module: module.interrupted is not None)
+        known = set(changed)
+        changed += [
+            each
+            for each in modules.values()
+            if each not in known and not stale.isdisjoint(_helpers(each))
+        ]
+        try:
+            for module in changed:
+                if module.interrupted is not None and not everything:
+                    self._publish()
+                    if self._is_spared(module, wanted):
+                        continue
+                module.load(forgotten)
+        finally:
+            self._publish()
+
+    def _is_spared(self, module: UserModule, wanted: str | None) -> bool:
+        """Return True for a file that may never end, where one can do without it."""
+        if module.has_changed:
+            return False
+        is_endless = (module.interrupted or 0.0) > PATIENCE
+        return is_endless if wanted is None else wanted in self._by_method
+
+    def _find_modules(self) -> dict[str, UserModule]:
+        """Find what there is to load now, in the order in which it is loaded."""
+        self._package_problems: list[str] = []
+        found: dict[str, UserModule] = {}
         for source in self._sources:
-            self._load_source(source)
-        for path in files_in(self._folder):
-            self._load_file(path)
-        for package in packages():
-            self._load_package(package)
+            if self._is_elsewhere(source):
+                continue
+            if os.path.isabs(source):
+                found[source] = self._modules.get(source) or UserFile(source, self._with_texts)
+            else:
+                found[source] = self._modules.get(source) or UserPackage(
+                    source, source, self._with_texts
+                )
+        known = [path for path in self._modules if os.path.dirname(path) == self._folder]
+        for path in files_in(self._folder, known):
+            if path not in found and not self._is_elsewhere(path):
+                found[path] = self._modules.get(path) or UserFile(path, self._with_texts)
+        for folder in self._packages.folders():
+            for point, name in self._entry_points(folder):
+                key = f"entry point {point}"
+                found[key] = self._modules.get(key) or UserPackage(name, key, self._with_texts)
+        return found
 
-    def _problem(self, problem: str) -> None:
-        self._problems.append(problem)
-        self._report(problem)
-
-    def _load_file(self, path: str) -> None:
-        self._folders.add(os.path.dirname(path))
-        self._load(path, lambda: load_file(path))
-
-    def _load_source(self, source: str) -> None:
-        if os.path.isabs(source):
-            self._load_file(source)
-        else:
-            name = BUNDLED.get(source, source)
-            self._load(source, lambda: load_module(name))
-
-    def _load_package(self, folder: str) -> None:
+    def _entry_points(self, folder: str) -> list[tuple[str, str]]:
         from importlib.metadata import PathDistribution
         from pathlib import Path
 
         try:
             points = [*PathDistribution(Path(folder)).entry_points]
         except Exception as error:  # noqa: BLE001 - anybody may have written it
-            self._problem(f"{os.path.basename(folder)}: {say_what(error)}")
-            return
-        for point in points:
-            if point.group == ENTRY_POINTS:
-                name = point.value.partition(":")[0].strip()
-                self._load(f"entry point {point.name}", partial(load_module, name))
+            what = say_what(error, self._with_texts)
+            self._package_problems.append(f"{os.path.basename(folder)}: {what}")
+            return []
+        return [
+            (point.name, point.value.partition(":")[0].strip())
+            for point in points
+            if point.group == ENTRY_POINTS
+        ]
 
-    def _load(self, place: str, run: Callable[[], object]) -> None:
-        """Run what declares methods, and add those that it declares."""
-        declared.clear()
-        try:
-            run()
-        except BaseException as error:  # noqa: BLE001 - SystemExit too
-            # Cancelling a reload costs the file that takes too long, not those behind it.
-            self._cancelled |= isinstance(error, Cancelled)
-            self._problem(_explain(place, error))
-            declared.clear()  # made by half a module: they would fail in odd ways
-        for declaration in declared:
-            self._add(declaration)
+    def _stale_helpers(self, changed: list[UserModule], everything: bool) -> set[str]:
+        """Return the helpers to be imported again.
 
-    def _add(self, declaration: Declaration) -> None:
-        name = declaration.name
-        source = source_of(declaration.function)
-        place = _place(declaration.function, source)
-        if not isinstance(name, str) or not name or not name.isprintable():
-            self._problem(f"{place}: {name!r}: a name is a text of characters that can be seen")
-            return
-        if name in self._builtin:
-            self._problem(f"{place}: {name} is the name of a built-in method")
-            return
-        if name.startswith("rpc."):
-            self._problem(f"{place}: {name}: names that begin with rpc. are reserved")
-            return
-        there = self._registry.get(name)
-        if there is not None:
-            if source is not None and source == there.source:
-                return  # loaded before, by a file that imports this one
-            other = _place(there.function, there.source)
-            other = f"another {other}" if other == place else other
-            self._problem(f"{place}: {name} is already the name of the method at {other}")
-            return
-        try:
-            method = method_from(declaration.function, name)
-            method.title, method.hints = declaration.title, declaration.hints
-        except Unsupported as error:
-            self._problem(f"{place}: {name}: {error}")
-            return
-        except Exception as error:  # noqa: BLE001 - a hint may be any object
-            self._problem(f"{place}: {name}: {say_what(error)}")
-            return
-        self._registry.add(method)
-        self._ours.append(name)
+        All helpers of a file where one has changed, because they may import each other, and
+        all of the files that share one of them, so that nobody is left with an old one.
+        """
+        stale: set[str] = set()
+        for module in changed:
+            if everything or any(stamp.differs() for stamp in (module.stamps or [])[1:]):
+                stale |= _helpers(module)
+        while True:
+            more = {
+                file
+                for module in self._modules.values()
+                if not stale.isdisjoint(_helpers(module))
+                for file in _helpers(module)
+            }
+            if more <= stale:
+                return stale
+            stale |= more
 
+    def _publish(self) -> None:
+        """Put all methods into the registry; of two with one name, the first."""
+        places: dict[str, Method] = {}
+        owners: dict[str, UserModule] = {}
+        problems = [*self._package_problems]
+        tracebacks: dict[str, str] = {}
+        for module in self._modules.values():
+            if module.problem is not None:
+                what, *command = module.problem.partition(INSTALL)
+                kept = "; the methods that it had are kept" if module.methods else ""
+                problems.append("".join([what, kept, *command]))
+                tracebacks[problems[-1]] = module.traceback
+            problems += module.refused
+            for method in module.methods:
+                problem = self._clash(method, places.get(method.name))
+                if problem:
+                    problems.append(problem)
+                elif method.name not in places:
+                    places[method.name] = method
+                    owners[method.name] = module
+        self._registry.set_user_methods(places.values() if self._modules else None)
+        self._by_method = owners
+        known = set(self.problems)
+        new = [each for each in problems if each not in known]
+        self.problems = problems
+        for problem in new:
+            self._report(problem, tracebacks.get(problem, ""))
 
-def load_file(path: str) -> ModuleType:
-    """Run a file as a module of its own; what lies beside it can be imported by it."""
-    folder = os.path.dirname(path)
-    if folder not in sys.path:
-        sys.path.append(folder)
-    name = "duet_rpc_user_" + "".join(c if c.isalnum() else "_" for c in path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError("not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    # Not the loader's exec_module: a file that was saved twice within a second, with its
-    # size unchanged, would be taken from its cached bytecode.
-    with open(path, "rb") as file:
-        exec(compile(file.read(), path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-    return module
+    def _clash(self, method: Method, other: Method | None) -> str | None:
+        name, place = method.name, method.place
+        if self._registry.is_builtin(name):
+            return f"{place}: {name} is the name of a built-in method"
+        if other is None or (method.source is not None and method.source == other.source):
+            return None  # the same one, loaded by a file that imports its file
+        there = f"another {other.place}" if other.place == place else other.place
+        return f"{place}: {name} is already the name of the method at {there}"
 
-
-def load_module(name: str) -> ModuleType:
-    """Import a module again, with all that is below it."""
-    if name in BUNDLED.values():
-        sys.modules.pop(name, None)
-    else:
-        for other in list(sys.modules):
-            if other == name or other.startswith(f"{name}."):
-                _forget_module(other)
-    importlib.invalidate_caches()
-    return importlib.import_module(name)
+    def _is_being_saved(self) -> bool:
+        """Return True where a file, or the folder, was written to a moment ago."""
+        stamps = [stamp for module in self._modules.values() for stamp in module.stamps or ()]
+        folder = changed_at(self._folder) if self._folder else None
+        return is_within(2 * GRANULE, folder) or any(each.saved_just_now() for each in stamps)
 
 
-def _forget(folders: set[str]) -> None:
-    """Let files import what lies beside them again."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and any(_is_beside(name, file, folder) for folder in folders):
-            _forget_module(name)
-    importlib.invalidate_caches()
-
-
-def _is_beside(name: str, file: str, folder: str) -> bool:
-    """Return True for what is imported from a folder: a file in it, or all of a package."""
-    top = name.partition(".")[0]
-    # Not whatever lies below it: that may be a whole Python.
-    return file.startswith((f"{folder}/{top}.", f"{folder}/{top}/")) and top != "duet_rpc"
-
-
-def _forget_module(name: str) -> None:
-    """Let a module be imported again: from its file, and not from its cached bytecode.
-
-    That would be taken for up to date where the file was saved twice within a second, with
-    its size unchanged.
-    """
-    spec = getattr(sys.modules.pop(name), "__spec__", None)  # anything may stand there
-    cached = getattr(spec, "cached", None)
-    if cached is not None:
-        with suppress(OSError):
-            os.unlink(cached)
-
-
-def _absolute(source: str) -> str:
-    """Return the whole path of a file; a module's name as it is."""
-    if source.endswith(".py") or os.sep in source:
-        source = os.path.expanduser(source)
-        with suppress(OSError):  # the working directory is gone
-            return os.path.abspath(source)
-        return os.path.join(os.sep, source)
-    return source
-
-
-def _place(function: Callable[..., object], source: tuple[str, int] | None) -> str:
-    if source is None:
-        return getattr(function, "__qualname__", str(function))
-    file, line = source
-    return f"{os.path.basename(file)}:{line}"
-
-
-def _explain(source: str, error: BaseException) -> str:
-    """Say which line of the user's files is wrong, and why."""
-    place = place_of(error, PACKAGE)
-    where = f"{os.path.basename(place[0])}:{place[1]}" if place else os.path.basename(source)
-    file = field_of(error, SyntaxError, "filename", str)
-    if file is not None:
-        where = f"{os.path.basename(file)}:{field_of(error, SyntaxError, 'lineno', int)}"
-    reason = field_of(error, OSError, "strerror", str)
-    if place is None and reason is not None:
-        return f"{where}: can't be read: {reason}"
-    module = missing_module(error)
-    if module is None:
-        return f"{where}: {say_what(error)}"
-    if module == source:
-        return f"{where}: there is no module of this name; is the file {module}.py meant?"
-    if module.partition(".")[0] in sys.modules:
-        return f"{where} imports {module!r}, which was not found"
-    return f"{where} imports {module!r}, which is not installed. Install it: {install(module)}"
+def _helpers(module: UserModule) -> set[str]:
+    """Return the files that a file imports from its own folder."""
+    if not isinstance(module, UserFile):
+        return set()
+    return {stamp.path for stamp in (module.stamps or [])[1:]}

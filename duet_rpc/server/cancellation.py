@@ -14,17 +14,21 @@ work in the middle of somebody else's stack.
 The signal is SIGURG, for the reasons for which Go's runtime uses it to preempt: nobody uses
 it otherwise (it tells of out-of-band data on a socket, and only who asked for that), it is
 ignored by default, so a stray one does no harm, in a child of a fork least of all, and
-debuggers pass it on. What methods do with SIGALRM, timers or masks does not matter.
+debuggers pass it on. What methods do with SIGALRM, timers or masks does not matter: where
+one has blocked even SIGURG, `interrupt_main` (Python 3.10) has the handler called all the same.
 
 The handler runs on the main thread, so what it decides can't race with the main thread:
 
-- It raises only while `_open` says that the method's own code is running. `run` opens and
+- It raises only while `open` says that the method's own code is running. `run` opens and
   closes that door; whatever is raised in between leaves through `run`, where `dispatch.call`
   waits for it. A signal that comes too late finds the door closed and does nothing.
 - It raises once. Then `finally` blocks, and whatever they call, run undisturbed. Another
   cancel, or `AGAIN` seconds, interrupts again.
 - It does not raise inside `hold()`: our own code that a method calls (`ctx.log`,
   `ctx.progress`) is not cut in half. What was put off is raised when the hold ends.
+- A method that waits for an answer of its caller may have another one served inside that wait
+  (`questions`). Each has a `Turn` of its own, and they form a stack. To cancel one is to cancel
+  those that run inside it, too: it can't go on before they have ended.
 - A handler that is called at the very end of the stack may fail with a RecursionError before
   it decides anything. That ends in the method as any RecursionError does, and the supervisor
   sends the signal again until it was heeded.
@@ -36,17 +40,23 @@ for it.
 
 from __future__ import annotations
 
-import signal
+import sys
 import threading
+from _thread import interrupt_main
 from contextlib import contextmanager
+from signal import pthread_kill  # by its name: a method may replace what a module has
+from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from duet_rpc.methods.context import Cancelled
+from duet_rpc.methods.restore import forget_half_imported, restore
 from duet_rpc.server.signals import INTERRUPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+T = TypeVar("T")
 
 AGAIN = 10.0
 """Seconds until a method that goes on after its cancellation is interrupted once more."""
@@ -55,71 +65,130 @@ RETRY = 0.02
 """Seconds until a signal that had no effect yet is sent again."""
 
 
+class Turn:
+    """What is to become of one request."""
+
+    __slots__ = ("due", "held", "is_raised", "open", "over", "requested")
+
+    def __init__(self) -> None:
+        self.open = False  # a method's own code is running
+        self.held = 0
+        self.due: float | None = None  # when to interrupt
+        self.requested = False  # the caller has lost interest
+        self.over = False  # it is answered
+        self.is_raised = False  # Cancelled, and nobody was told yet
+
+
 class Cancellation:
     """Interrupts the method that runs on the main thread."""
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident or 0
-        self._open = False  # a method's own code is running
-        self._held = 0
-        self._due: float | None = None  # when to interrupt
-        self.requested = False  # the caller has lost interest
+        self._turns = [Turn()]  # the last one runs, inside those before it
+        self.restored = True  # what the last method has changed
+        self.on_raised: Callable[[], object] = bool  # called once for each cancel, by `deliver`
 
     # On the main thread.
 
+    @property
+    def turn(self) -> Turn:
+        """The request that has its turn."""
+        return self._turns[-1]
+
+    @property
+    def requested(self) -> bool:
+        """True where the caller has lost interest in the request that has its turn."""
+        return self._turns[-1].requested
+
     def begin(self) -> None:
         """Begin a request: no earlier cancel concerns it."""
-        self.requested = False
-        self._due = None
-        self._held = 0
+        self._turns[-1] = Turn()
 
-    def run(self, function: Callable[..., str], *arguments: object) -> str:
+    def nest(self) -> None:
+        """Let another request have its turn inside the one that waits."""
+        self._turns.append(Turn())
+
+    def unnest(self) -> None:
+        """Go back to the one that waits."""
+        self._turns.pop()
+
+    def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a method; raises Cancelled wherever it is, once that is requested."""
+        turn = self._turns[-1]
         try:
-            self._open = True
-            if self._due is not None:  # cancelled before it began
+            turn.open = True
+            if turn.due is not None:  # cancelled before it began
                 raise Cancelled
             return function(*arguments)
+        except Cancelled:
+            turn.open = False
+            forget_half_imported()
+            raise
         finally:
-            self._open = False
+            turn.open = False
+            self.restored = False
+            self.restore()
+
+    def restore(self) -> str:
+        """Put back what the method has changed; where that fails, `restored` is False."""
+        restore()
+        self.restored = True
+        return ""
 
     def on_signal(self, _number: int, _frame: object) -> None:
         """Raise Cancelled in the method that runs, where that is due."""
-        if self._open and not self._held:
-            self._raise_if_due()
+        turn = self._turns[-1]
+        if turn.open and not turn.held:
+            self._raise_if_due(turn)
 
-    def _raise_if_due(self) -> None:
+    @staticmethod
+    def _raise_if_due(turn: Turn) -> None:
         now = monotonic()
-        if self._due is not None and now >= self._due:
-            self._due = now + AGAIN
+        if turn.due is not None and now >= turn.due:
+            turn.due = now + AGAIN
+            turn.is_raised = True
             raise Cancelled
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Put an interruption off to the end of a block; a method's threads have none."""
-        if threading.get_ident() != self._main:
+        if get_ident() != self._main:
             yield
             return
-        self._held += 1
+        turn = self._turns[-1]
+        turn.held += 1
         try:
             yield
         finally:
-            self._held -= 1
-        if not self._held and self._open:
-            self._raise_if_due()
+            turn.held -= 1
+        if not turn.held and turn.open:
+            self._raise_if_due(turn)
 
     # On the supervisor's thread.
 
-    def request(self) -> None:
-        """Interrupt the method; once more where it was interrupted before."""
-        self.requested = True
-        self._due = monotonic()
+    def request(self, depth: int = 0) -> None:
+        """Interrupt the turns from a depth on; once more where they were interrupted before."""
+        for turn in self._turns[depth:]:
+            turn.requested = True
+            turn.due = monotonic()
+
+    def request_turn(self, turn: Turn) -> None:
+        """Interrupt one request, and those inside it."""
+        if turn in self._turns:
+            self.request(self._turns.index(turn))
 
     def deliver(self, now: float) -> float | None:
         """Send the signal if it is due; return when to call this again."""
-        if self._due is None:
+        due = self._turns[-1].due
+        if due is None:
             return None
-        if now < self._due:
-            return self._due
-        signal.pthread_kill(self._main, INTERRUPT)
+        turn = self._turns[-1]
+        if turn.is_raised:
+            turn.is_raised = False
+            self.on_raised()
+        if now < due:
+            return due
+        pthread_kill(self._main, INTERRUPT)
+        if sys.version_info >= (3, 10):
+            interrupt_main(INTERRUPT)  # where the method has blocked it
         return now + RETRY

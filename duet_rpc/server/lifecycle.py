@@ -6,10 +6,12 @@ report what they see; everything else asks.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from enum import Enum
+from os import _exit as exit_now  # by their names: a method may replace what a module has
+from signal import signal as set_handler
+from threading import get_ident, main_thread
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -112,14 +114,16 @@ class Lifecycle:
         """End the process now; does not return."""
         # The loop and the supervisor may both get here; the first one goes on.
         self._exiting.acquire()
-        if threading.current_thread() is threading.main_thread():
+        if get_ident() == main_thread().ident:
             # From here on no signal interrupts.
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, _ignore)
-        self._log.close()
-        self.before_exit()
-        # Not sys.exit: tearing the interpreter down takes longer than all of this.
-        os._exit(self.exit_code)
+                set_handler(number, _ignore)
+        try:
+            self._log.close()
+            self.before_exit()
+        finally:
+            # Not sys.exit: tearing the interpreter down takes longer than all of this.
+            exit_now(self.exit_code)
 
 
 def _ignore(_number: int, _frame: object) -> None:

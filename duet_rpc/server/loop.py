@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
-import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Union
 
@@ -19,8 +17,6 @@ from duet_rpc.failures import describe
 from duet_rpc.jsonrpc.errors import (
     BATCH_NOT_SUPPORTED,
     INVALID_REQUEST,
-    REQUEST_CANCELLED,
-    TITLES,
     Error,
 )
 from duet_rpc.jsonrpc.framing import CONTENT_LENGTH
@@ -38,34 +34,57 @@ from duet_rpc.jsonrpc.reader import MessageReader
 from duet_rpc.jsonrpc.values import RawJson
 from duet_rpc.log import DEBUG
 from duet_rpc.methods.context import Context
-from duet_rpc.methods.sources import any_source
-from duet_rpc.server.cancellation import Cancellation
+from duet_rpc.methods.notify import connect
+from duet_rpc.server.author import Author, id_text
+from duet_rpc.server.children import Children
 from duet_rpc.server.dispatch import CANCELLED, Refused, call
-from duet_rpc.server.intake import Arrival, Intake
-from duet_rpc.server.lifecycle import Lifecycle
+from duet_rpc.server.guard import Guard
+from duet_rpc.server.handover import Passed, replace_process
+from duet_rpc.server.intake import NOBODY, Arrival, Intake
+from duet_rpc.server.lifecycle import Lifecycle, State
 from duet_rpc.server.outbox import Outbox
+from duet_rpc.server.pacing import Paced, Pacer
+from duet_rpc.server.questions import Questions
 from duet_rpc.server.signals import Signals
 from duet_rpc.server.stdio import Stdio
 from duet_rpc.server.supervisor import Supervisor, Watch
+from duet_rpc.server.user_methods import UserMethods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from typing import Protocol
 
     from duet_rpc.jsonrpc.framing import Framing
+    from duet_rpc.jsonrpc.messages import Message
     from duet_rpc.log import Log
-    from duet_rpc.methods.registry import Method, Registry
+    from duet_rpc.methods.asking import Caller
+    from duet_rpc.methods.method import Method
+    from duet_rpc.methods.registry import Registry
+    from duet_rpc.server.handover import Handover
     from duet_rpc.server.intake import CancelForm
+    from duet_rpc.server.worker import WorkerRole
 
     class Handler(Protocol):
         """Turns a request into a result; one for `rpc`, one for `mcp`."""
 
         registry: Registry
         cancel: CancelForm
+        immediate: Collection[str]  # methods that are served while another one waits
         answers_cancelled: bool  # a cancelled request gets a reply all the same
+        is_for_authors: bool  # its client may be the author of the methods
+
+        @property
+        def passed_on(self) -> tuple[bool, str | None]:
+            """What a router has to know of this connection, see `Passed`."""
 
         def answer(self, arrival: Arrival, request: Call) -> str | Refused:
             """Return the result as JSON text, or the refusal."""
+
+        def reply_now(self, request: Request) -> str | None:
+            """Return the result of a request that the supervisor's thread can answer, if it can."""
+
+        def notification(self, topic: str, params: str) -> Notification | None:
+            """Return what tells the client of something at any time, if it can be told."""
 
 
 Call = Union[Request, Notification]
@@ -84,22 +103,49 @@ def serve(
     read_timeout: float = READ_TIMEOUT,
     framing: Framing | None = CONTENT_LENGTH,
     batch: bool = False,
+    debug: bool = False,
+    log_refusals: bool = True,
+    handover: Handover | None = None,
+    worker: WorkerRole | None = None,
 ) -> None:
     """Serve one client until it or a signal ends it; does not return."""
     lifecycle = Lifecycle(log)
     try:
         stdio = Stdio(descriptors)
-        lifecycle.before_exit = stdio.release
+        children = Children()
+
+        def clean_up() -> None:
+            stdio.release()
+            children.end()
+
+        lifecycle.before_exit = clean_up
         reader = MessageReader(framing)
-        server = Server(stdio, lifecycle, log, reader, read_timeout, make_handler, batch)
+        guard = Guard(log, explains=debug)
+        author = Author(log, debug, log_refusals, guard.cancellation.hold)
+        server = Server(
+            stdio, lifecycle, log, reader, read_timeout, make_handler, batch, author, guard
+        )
         log.info(
             f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
             f"log to {log.sink}"
         )
         for method in methods:
             server.handler.registry.add(method)
-        server.handler.registry.load_later(lambda: server.load_methods(sources or [], folder))
+        others = worker or handover  # who knows which files are not for this process
+        if handover is not None:
+            server.on_look = lambda: server.hand_over(handover, descriptors, children)
+        server.user_methods = UserMethods(
+            server.handler.registry,
+            sources or [],
+            folder,
+            author.report_load_problem,
+            debug,
+            (lambda _source: False) if others is None else others.is_elsewhere,
+        )
+        if worker is not None:
+            worker.begin(server)
         server.run()
+        server.leave(children)
     except BrokenPipeError:
         lifecycle.lose_output()
     except OSError as error:
@@ -109,9 +155,10 @@ def serve(
     lifecycle.exit()
 
 
-def id_text(message: Call) -> str | None:
-    """Return a request's id as the log shows it; a notification has none."""
-    return write_id(message.id) if isinstance(message, Request) else None
+def run_exit_handlers() -> str:
+    """Run the handlers of `atexit`, which os._exit leaves out; in Python 3.9 they may raise."""
+    atexit._run_exitfuncs()
+    return ""
 
 
 class Server:
@@ -126,32 +173,56 @@ class Server:
         read_timeout: float,
         make_handler: Callable[[Server], Handler],
         batch: bool,
+        author: Author,
+        guard: Guard,
     ) -> None:
         self._stdio = stdio
         self.lifecycle = lifecycle
         self.log = log
         self.batch = batch  # arrays are taken
-        self.cancellation = Cancellation()
+        self.author = author
+        self.guard = guard
         self.handler = make_handler(self)
-        self._intake = Intake(reader, read_timeout, self.handler.cancel, log)
-        self._intake.cancel_running = self.cancellation.request
-        self._supervisor = Supervisor(
-            Watch(stdio, self._intake, lifecycle, self.cancellation),
-            stdio.wake_up,
-            Signals(stdio.wake_up, self.cancellation.on_signal),
+        self._intake = Intake(
+            reader, read_timeout, self.handler.cancel, self.handler.immediate, log
+        )
+        watch = Watch(stdio, self._intake, lifecycle, guard.cancellation)
+        self._supervisor = guard.supervisor = Supervisor(
+            watch, stdio.wake_up, Signals(stdio.wake_up, guard.cancellation.on_signal)
         )
         self._outbox = Outbox(stdio, reader, self._supervisor)
-        self._deferred: list[Callable[[], object]] = [log.start_loguru]
+        self.questions = watch.questions = Questions(
+            self._intake,
+            guard.cancellation,
+            self._supervisor,
+            self.send_now,
+            self._serve_inside,
+            lambda: self._intake.ended or lifecycle.state is State.STOPPING,
+            can_cancel=self.handler.answers_cancelled,
+        )
+        self._intake.take = self._take
+        self._intake.accepts_batches = lambda: self.batch
+        self._intake.cancel_running = self._cancel
+        self._pacer = Pacer(guard.cancellation.hold)
+        self._paced: list[Paced] = []  # the reports of the request that has its turn
+        if self.handler.is_for_authors:
+            author.notify = self.send_notification
+        self._deferred: list[Callable[[], object]] = [log.start_loguru, self._load_when_idle]
+        self.user_methods: UserMethods
+        self.on_silent_end: Callable[[], object] = bool  # of a request that gets no reply
+        self.on_look: Callable[[], object] = bool  # the user's files were looked at
 
     # The loop.
 
     def run(self) -> None:
         """Serve until asked to leave."""
+        self.author.install_hooks()
+        self.guard.output.install()
+        connect(self._notify_at_any_time)
         while self.lifecycle.answering:
             item = self._intake.next()
             if item is None:
-                if self._supervisor.signals_may_differ:
-                    self._supervisor.restore_signals()
+                self._supervisor.restore_signals()
                 self._outbox.flush()
                 if not self._receive():
                     break
@@ -160,8 +231,43 @@ class Server:
             else:
                 self._serve(item)
         self._outbox.flush()
+
+    def _end_methods(self, children: Children) -> None:
+        """Let the user's files do what they want to do at the end."""
+        self.run_method(self.user_methods.stop)
         with self._supervisor:
-            atexit._run_exitfuncs()  # which os._exit leaves out
+            children.end_pools()
+            call(run_exit_handlers)
+
+    def hand_over(
+        self, handover: Handover, descriptors: tuple[int, int], children: Children
+    ) -> None:
+        """Become the router, with all that has no answer, where a file needs a worker."""
+        if not handover.is_due or self._outbox.in_batch or len(self._intake.running) > 1:
+            return  # not in the middle of a batch, or of a question
+        handover.is_due = False
+        while self._intake.reader.partial and self.lifecycle.answering and self._receive():
+            self._intake.decode_ahead()
+        for fault in self._intake.take_faults():  # to read them once more might end otherwise
+            self._serve(fault)
+        self.log.info("a file of methods is a worker of its own: becoming the router")
+        self._outbox.flush()
+        self._end_methods(children)
+        children.end()
+        self._stdio.release()
+        replace_process(
+            descriptors,
+            Passed(
+                self.log.level_name,
+                self.user_methods.loaded,
+                *self.handler.passed_on,
+                input=self._intake.unanswered(),
+            ),
+        )
+
+    def leave(self, children: Children) -> None:
+        """Run what the user's files want to be done, and see to it that replies arrive."""
+        self._end_methods(children)
         if not self._intake.ended:
             # jsonrpc.el 1.0.25 hands a reply on later than the news of our exit; where both
             # come at once its caller is told that the server died.
@@ -183,8 +289,8 @@ class Server:
                     lifecycle.end_input()
         elif intake.frame_deadline is not None:
             intake.expire(monotonic())
-        else:
-            self._run_deferred()
+        elif self._deferred:
+            self._deferred.pop(0)()
         return True
 
     def _patience(self) -> float | None:
@@ -192,22 +298,16 @@ class Server:
         deadline = self._intake.frame_deadline
         if deadline is not None:
             return deadline - monotonic()
-        has_work = self._deferred or self.handler.registry.load_waits is not None
-        return IDLE if has_work else None
-
-    def _run_deferred(self) -> None:
-        """Run work deferred until the loop is idle."""
-        if self._deferred:
-            self._deferred.pop(0)()
-        else:
-            self.handler.registry.load()
+        return IDLE if self._deferred else None
 
     # Answering.
 
     def _serve(self, arrival: Arrival) -> None:
         message = arrival.message
         if isinstance(message, (Request, Notification)):
+            outer, self._intake.current = self._intake.current, arrival
             self._serve_call(arrival, message)
+            self._intake.current = outer
         elif isinstance(message, InvalidMessage):
             failure = message.failure
             id = write_id(failure.id) if message.id_known else None
@@ -229,29 +329,82 @@ class Server:
         if self.lifecycle.overdue:
             return  # it was interrupted, and leaves without its reply
         if isinstance(result, Refused):
-            self._log_refusal(result, message)
-            is_silent = result.error is CANCELLED and not self.handler.answers_cancelled
-            if isinstance(message, Request) and not is_silent:
-                self._outbox.send(encode(Failure(message.id, result.error)))
+            self._refuse(message, result)
         elif isinstance(message, Request):
             self._outbox.send(encode_success(message.id, result))
         if self.log.level <= DEBUG:
             took = (monotonic() - started) * 1000
             self.log.debug(f"answered in {took:.1f} ms", message.method, id_text(message))
 
+    def _refuse(self, message: Call, refused: Refused) -> None:
+        self.author.log_refusal(refused, message)
+        if refused.error is CANCELLED and not self.handler.answers_cancelled:
+            self.on_silent_end()
+        elif isinstance(message, Request):
+            error = refused.error
+            if refused.details is not None:
+                error = Error(error.code, error.message, refused.details)
+            self._outbox.send(encode(Failure(message.id, error)))
+
     def _answer(self, arrival: Arrival, message: Call) -> str | Refused:
-        if arrival.cancelled:
-            return Refused(CANCELLED)
-        self.cancellation.begin()
-        self._intake.running = message.id if isinstance(message, Request) else self._intake
+        if arrival.refusal is not None:
+            return Refused(arrival.refusal)
+        cancellation, running, output = (
+            self.guard.cancellation,
+            self._intake.running,
+            self.guard.output,
+        )
+        if len(running) == 1:
+            cancellation.begin()
+            running[0] = id_of(message)
+        turn, source, paced = cancellation.turn, output.source, self._paced
+        output.source, self._paced = (message.method, id_text(message)), []
         try:
-            return self.handler.answer(arrival, message)
+            result = self.handler.answer(arrival, message)
+            for each in self._paced:
+                each.flush()
+            return result
         except OSError:  # of our input or output: all others are caught where they belong
             raise
-        except Exception as error:  # noqa: BLE001 - a fault of ours, which ends this request alone
+        except BaseException as error:  # noqa: BLE001 - a fault of ours, which ends this request alone
             return Refused(Error.internal_error(), error)
         finally:
-            self._intake.running = self._intake
+            turn.over = True
+            running[-1] = NOBODY
+            output.source, self._paced = source, paced
+            self.questions.wake()  # threads that still wait for an answer
+
+    def _serve_inside(self, arrival: Arrival) -> None:
+        """Serve a call while a method waits for an answer."""
+        intake, cancellation = self._intake, self.guard.cancellation
+        with self._supervisor.exclusive:
+            intake.forget(arrival)
+            intake.running.append(id_of(arrival.message))
+            cancellation.nest()
+        try:
+            with self._outbox.outside_batch():
+                self._serve(arrival)
+                self._outbox.flush()
+        finally:
+            with self._supervisor.exclusive:
+                intake.running.pop()
+                cancellation.unnest()
+
+    def _take(self, arrival: Arrival) -> bool:
+        """Take what does not wait its turn; on the supervisor's thread."""
+        message = arrival.message
+        result = self.handler.reply_now(message) if isinstance(message, Request) else None
+        if result is None or not isinstance(message, Request):
+            return self.questions.take(arrival)
+        is_sent = self._outbox.send_if_possible(encode_success(message.id, result))
+        if is_sent:
+            self._intake.forget(arrival)
+        return is_sent or self.questions.take(arrival)
+
+    def _cancel(self, depth: int) -> None:
+        """Interrupt a request that runs, and those inside it; on the supervisor's thread."""
+        self.guard.cancellation.request(depth)
+        self.questions.wake()
 
     def _serve_batch(self, batch: list[Arrival]) -> None:
         """Answer several messages in one frame, in their order."""
@@ -274,70 +427,82 @@ class Server:
             self._serve(arrival)
         self._outbox.end_batch()
 
-    def _log_refusal(self, refused: Refused, message: Call) -> None:
-        error, method, id = refused.error, message.method, id_text(message)
-        if refused.cause is not None:
-            self.log.error(f"{error.message}: {describe(refused.cause)}", method, id)
-        elif error.code == REQUEST_CANCELLED:
-            self.log.info(error.message, method, id)
-        else:  # the message may repeat what the client sent: the log does not
-            title = TITLES.get(error.code, f"refused with error {error.code}")
-            self.log.warn(title, method, id)
-
     # What a handler calls.
 
     def run_method(self, function: Callable[..., str], *arguments: object) -> str | Refused:
-        """Run a method under supervision: cancellable, and bounded by the shutdown deadline."""
+        """Run a method; what was answered before is on its way by then."""
         self._outbox.flush()
-        with self._supervisor:
-            return call(self.cancellation.run, function, *arguments)
+        self._supervisor.check_signals()
+        return self.guard.run(function, *arguments)
 
-    def load_methods(self, sources: list[str], folder: str | None) -> None:
-        """Load the user's methods."""
-        if not any_source(sources, folder):
-            return
-        # It brings in `inspect`, `typing` and more, for which nobody waits who has no methods.
-        from duet_rpc.methods.loading import Loader
-
-        self._log_uncaught()
-        with self._supervisor:
-            Loader(self.handler.registry, sources, folder, self._report_load_problem).load()
+    def refresh_methods(self, wanted: str | None = None) -> Refused | None:
+        """Bring the user's methods up to date; return a refusal where that was cancelled."""
+        result = self.run_method(self.user_methods.refresh, wanted)
+        self.on_look()
         self.log.start_loguru_if_imported()
+        self.guard.take_logging()
+        return result if isinstance(result, Refused) else None
 
-    def _report_load_problem(self, problem: str) -> None:
-        self.log.error(f"a method could not be loaded: {problem}")
-
-    def _log_uncaught(self) -> None:
-        """Log what is raised where no method can catch it, instead of a traceback."""
-
-        def report(args: Any) -> None:
-            error = args.exc_value
-            if error is not None and not issubclass(type(error), SystemExit):
-                self.log.error(f"{describe(error)}, ignored")
-
-        threading.excepthook = sys.unraisablehook = report
+    def _load_when_idle(self) -> None:
+        self.guard.cancellation.begin()
+        with self._intake.everybody_waits():
+            refused = self.refresh_methods()
+        if refused is not None and refused.cause is not None:
+            self.lifecycle.report(refused.cause)
 
     def context(
-        self, message: Call, send_progress: Callable[[dict[str, Any]], None] | None
+        self,
+        message: Call,
+        send_progress: Callable[[dict[str, Any]], None] | None,
+        caller: Caller | None = None,
     ) -> Context:
         """Return what a method can report and ask while it runs."""
-        id = id_text(message)
+        id, cancellation = id_text(message), self.guard.cancellation
+        turn = cancellation.turn
 
         def add_log_line(level: str, text: str) -> None:
-            with self.cancellation.hold():
+            with cancellation.hold():
                 getattr(self.log, level)(text, message.method, id)
 
         return Context(
-            send_progress,
-            add_log_line,
-            lambda: self.cancellation.requested,
-            self.cancellation.hold,
+            send_progress, add_log_line, lambda: turn.requested, cancellation.hold, caller
         )
 
-    def notify(self, message: Call, method: str, params: str) -> None:
+    def pace(self, send: Callable[[list[str]], None], only_newest: bool = False) -> Paced:
+        """Return a stream of reports of the request that has its turn."""
+        paced = Paced(self._pacer, send, only_newest)
+        self._paced.append(paced)
+        return paced
+
+    def notify(self, message: Call, method: str, params: str | None = None) -> None:
         """Send a notification from inside a method, unless its request is answered."""
-        body = encode(Notification(method, RawJson(params, None)))
-        id = message.id if isinstance(message, Request) else None
-        with self.cancellation.hold(), self._stdio.lock:
-            if self._intake.running == id:
-                self._outbox.send_now(body)
+        with self.guard.cancellation.hold(), self._stdio.lock:
+            if id_of(message) in self._intake.running:
+                self.send_notification(method, params)
+
+    def send_now(self, message: Message) -> None:
+        """Send a message that is not a reply of the main thread's; from any thread."""
+        with self.guard.cancellation.hold():
+            self._outbox.send_now(encode(message))
+
+    def send_notification(self, method: str, params: str | None = None) -> None:
+        """Send a notification at once, from whatever thread."""
+        raw = None if params is None else RawJson(params, None)
+        self._outbox.send_now(encode(Notification(method, raw)))
+
+    def notify_client(self, topic: str, params: str) -> None:
+        """Tell the client something, whatever runs."""
+        notification = self.handler.notification(topic, params)
+        if notification is not None and not self._supervisor.is_child:
+            self.send_now(notification)
+
+    def _notify_at_any_time(self, topic: str, params: object) -> None:
+        """Send what `duet_rpc.notify` was given."""
+        from duet_rpc.methods.signature import ENCODE  # the loader of methods has imported it
+
+        self.notify_client(topic, ENCODE(params))
+
+
+def id_of(message: object) -> object:
+    """Return a request's id; a notification has none."""
+    return message.id if isinstance(message, Request) else message

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from duet_rpc.jsonrpc.reader import MessageReader
     from duet_rpc.server.stdio import Stdio
     from duet_rpc.server.supervisor import Supervisor
@@ -37,6 +40,10 @@ class Outbox:
         """Send a notification at once, from whatever thread."""
         self._stdio.write(self._reader.framing.encode(body), self._supervisor)
 
+    def send_if_possible(self, body: bytes) -> bool:
+        """Send a short message unless that would have to wait; return whether it was sent."""
+        return self._stdio.write_if_possible(self._reader.framing.encode(body))
+
     def flush(self) -> None:
         """Write all that was sent."""
         if self._frames:
@@ -44,6 +51,20 @@ class Outbox:
             self._frames.clear()
             self._size = 0
             self._stdio.write(data, self._supervisor)
+
+    @property
+    def in_batch(self) -> bool:
+        """True while the replies of a batch are collected."""
+        return self._batch is not None
+
+    @contextmanager
+    def outside_batch(self) -> Iterator[None]:
+        """Send replies at once, in the middle of a batch or not."""
+        batch, self._batch = self._batch, None
+        try:
+            yield
+        finally:
+            self._batch = batch
 
     def begin_batch(self) -> None:
         """Collect the replies to the messages of a batch."""

@@ -11,9 +11,10 @@ regular expression that backtracks without end is the one that people meet. Ther
 thread would ever run. So a timer that counts CPU time alone, and never wakes an idle process,
 sends SIGVTALRM, whose handler does nothing but release the GIL for a moment.
 
-Methods may change handlers, timers and the mask. The supervisor looks for changed handlers
-at each tick (`have_changed`), and the loop puts everything back then, and when it is idle
-after methods were called.
+Methods may change handlers, timers and the mask. The mask and other timers are put back after
+each method (`methods.restore`). The supervisor looks for changed handlers at each tick
+(`have_changed`), and the loop puts everything back then, before the next method, and when it is
+idle after methods were called. The one that interrupts methods is looked at before each.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from os import read, write  # by their names: a method may replace what a module has
+from signal import getsignal, pthread_sigmask, set_wakeup_fd, setitimer, siginterrupt
+from signal import signal as set_handler
 from time import sleep
 from typing import TYPE_CHECKING
 
@@ -59,12 +63,12 @@ class WakeUp:
 
     def _write(self, data: bytes) -> None:
         with suppress(BlockingIOError):  # it is full, and so it wakes
-            os.write(self.writing, data)
+            write(self.writing, data)
 
     def read(self) -> str | None:
         """Empty the pipe; return the name of the first signal to leave that was in it."""
         try:
-            numbers = os.read(self.reading, 4096)
+            numbers = read(self.reading, 4096)
         except BlockingIOError:
             return None
         return next((signal.Signals(each).name for each in numbers if each in LEAVE), None)
@@ -99,23 +103,26 @@ class Signals:
 
     def install(self) -> None:
         """Set up all of it; on the main thread only."""
-        signal.set_wakeup_fd(self._wake_up.writing, warn_on_full_buffer=False)
+        set_wakeup_fd(self._wake_up.writing, warn_on_full_buffer=False)
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        signal.siginterrupt(signal.SIGVTALRM, False)
-        signal.setitimer(signal.ITIMER_VIRTUAL, YIELD_EVERY, YIELD_EVERY)
+            set_handler(number, handler)
+        siginterrupt(signal.SIGVTALRM, False)
+        setitimer(signal.ITIMER_VIRTUAL, YIELD_EVERY, YIELD_EVERY)
         # What a parent has blocked is inherited, too.
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        pthread_sigmask(signal.SIG_SETMASK, ())
+
+    @property
+    def can_interrupt(self) -> bool:
+        """False where a method has taken the signal that interrupts methods."""
+        return getsignal(INTERRUPT) == self._handlers[INTERRUPT]
 
     def have_changed(self) -> bool:
         """Return True where a handler is another; from any thread."""
-        return any(
-            signal.getsignal(number) != handler for number, handler in self._handlers.items()
-        )
+        return any(getsignal(number) != handler for number, handler in self._handlers.items())
 
     def detach(self) -> None:
         """Set the defaults, in a process that a method forked."""
-        signal.set_wakeup_fd(-1)
+        set_wakeup_fd(-1)
         for number in self._handlers:
             default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-            signal.signal(number, default)
+            set_handler(number, default)

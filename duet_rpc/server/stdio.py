@@ -11,7 +11,10 @@ import os
 import select
 import sys
 import threading
+from os import read, write  # by their names: a method may replace what a module has
+from select import poll
 from stat import S_ISFIFO, S_ISSOCK
+from threading import get_ident, main_thread
 from typing import TYPE_CHECKING
 
 from duet_rpc.server.signals import WakeUp
@@ -54,7 +57,7 @@ class Stdio:
         self.reading, self.writing = descriptors
         self.wake_up = WakeUp()
         self.lock = threading.RLock()  # threads of a method send progress, too
-        self._input = select.poll()
+        self._input = poll()
         self._input.register(self.reading, select.POLLIN)
         self._input.register(self.wake_up.reading, select.POLLIN)
         # A reply that does not fit must not hold the process where neither a signal nor
@@ -79,13 +82,13 @@ class Stdio:
     def read(self) -> bytes | None:
         """Read a chunk; empty at the end of input, None where nothing has come yet."""
         try:
-            return os.read(self.reading, CHUNK)
+            return read(self.reading, CHUNK)
         except BlockingIOError:  # whoever shares the pipe with us made it so
             return None
 
     def is_input_closed(self, seconds: float = 0.0) -> bool:
         """Return True once the other side has closed its end, even if bytes are unread."""
-        waiting = select.poll()
+        waiting = poll()
         waiting.register(self.reading, PEER_GONE)
         ready = waiting.poll(seconds * 1000)
         return bool(ready and ready[0][1] & GONE)
@@ -93,17 +96,49 @@ class Stdio:
     def write(self, data: bytes, supervised: AbstractContextManager[object]) -> None:
         """Write all of it; where that takes long, the main thread is supervised."""
         rest = memoryview(data)
-        with self.lock:
+        self._acquire(supervised)
+        try:
             while rest:
                 try:
-                    rest = rest[os.write(self.writing, rest) :]
+                    rest = rest[write(self.writing, rest) :]
                 except BlockingIOError:
                     self._wait_for_room(supervised)
+        finally:
+            self.lock.release()
+
+    def write_if_possible(self, data: bytes) -> bool:
+        """Write all of it at once, or nothing; return whether it was written."""
+        if len(data) > select.PIPE_BUF or not self.lock.acquire(blocking=False):
+            return False
+        try:
+            room = poll()
+            room.register(self.writing, select.POLLOUT)
+            if os.get_blocking(self.writing) or not room.poll(0):
+                return False
+            # There is room for so many bytes in a pipe, and for more in a socket.
+            rest = memoryview(data)
+            while rest:
+                rest = rest[write(self.writing, rest) :]
+            return True
+        except OSError:  # the main thread finds out
+            return False
+        finally:
+            self.lock.release()
+
+    def _acquire(self, supervised: AbstractContextManager[object]) -> None:
+        """Take the lock; a thread that has it may wait for a client that does not read."""
+        if self.lock.acquire(blocking=False):
+            return
+        if threading.current_thread() is threading.main_thread():
+            with supervised:
+                self.lock.acquire()
+        else:
+            self.lock.acquire()
 
     def _wait_for_room(self, supervised: AbstractContextManager[object]) -> None:
-        room = select.poll()
+        room = poll()
         room.register(self.writing, select.POLLOUT)
-        if threading.current_thread() is threading.main_thread():
+        if get_ident() == main_thread().ident:
             with supervised:
                 room.poll()
         else:

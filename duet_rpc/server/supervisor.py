@@ -30,16 +30,19 @@ import select
 import signal
 import threading
 from contextlib import suppress
-from time import monotonic, sleep
+from select import poll  # by its name: a method may replace what a module has
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from duet_rpc.server.lifecycle import State
+from duet_rpc.server.signals import LEAVE
 from duet_rpc.server.stdio import GONE, PEER_GONE
 
 if TYPE_CHECKING:
     from duet_rpc.server.cancellation import Cancellation
     from duet_rpc.server.intake import Intake
     from duet_rpc.server.lifecycle import Lifecycle
+    from duet_rpc.server.questions import Questions
     from duet_rpc.server.signals import Signals, WakeUp
     from duet_rpc.server.stdio import Stdio
 
@@ -53,10 +56,12 @@ class Supervisor:
         self._watch = watch
         self._wake_up = wake_up
         self._signals = signals
-        self.signals_may_differ = False  # from what they are to be
+        self._signals_may_differ = False  # from what they are to be
+        self._hurry = threading.Event()
         self._depth = 0
         self._section = 0  # counts them
-        self._lock = threading.Lock()  # held by whoever touches the input
+        # Held by whoever touches the input, and for what the two threads share besides.
+        self.exclusive = self._lock = threading.Lock()
         self._watching = False
         self._parked = False
         self._unpark = threading.Event()
@@ -70,9 +75,16 @@ class Supervisor:
         )
 
     def restore_signals(self) -> None:
-        """Put back what a method has changed."""
-        self.signals_may_differ = False
-        self._signals.install()
+        """Put back what methods have changed, if they have."""
+        if self._signals_may_differ:
+            self._signals_may_differ = False
+            self._signals.install()
+
+    def check_signals(self) -> None:
+        """Make sure that the method which is about to run can be interrupted."""
+        if not self._signals.can_interrupt:
+            self._signals_may_differ = True
+        self.restore_signals()
 
     def _in_child(self) -> None:
         """Leave a process that a method forks with nothing of the daemon's."""
@@ -106,10 +118,24 @@ class Supervisor:
             with self._lock:
                 pass
 
+    def watch_now(self) -> None:
+        """Watch from now on; from any thread, inside a section."""
+        self._hurry.set()  # always: it may be about to end its watch of the section before
+
+    def look_again(self) -> None:
+        """Let the thread see what it is to watch now; from any thread."""
+        self._wake_up.now()
+
+    @property
+    def is_child(self) -> bool:
+        """True in a process that a method has forked."""
+        return self._is_child
+
     # On the supervisor's thread.
 
     def _run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        # The main thread gets all signals; those to leave come here where a method blocks them.
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - {*LEAVE})
         while True:
             try:
                 self._tick()
@@ -120,12 +146,14 @@ class Supervisor:
     def _tick(self) -> None:
         section = self._section
         with suppress(OSError):  # the clock was set in the middle of it
-            sleep(TICK)
+            if self._hurry.wait(TICK):
+                self._hurry.clear()
+                section = self._section
         is_idle = section == self._section and not self._depth
         # Handlers can be looked at from here; what else a method may have changed, such as
         # the mask, is put back when no more methods are called.
-        if not self.signals_may_differ and (is_idle or self._signals.have_changed()):
-            self.signals_may_differ = True
+        if not self._signals_may_differ and (is_idle or self._signals.have_changed()):
+            self._signals_may_differ = True
             self._wake_up.now()
         if is_idle:
             self._park(section)
@@ -161,6 +189,7 @@ class Watch:
         self._intake = intake
         self._lifecycle = lifecycle
         self._cancellation = cancellation
+        self.questions: Questions
 
     def detach(self) -> None:
         """Give up the pipes, in a process that a method forked."""
@@ -173,9 +202,9 @@ class Watch:
     def wait(self, until: float | None) -> dict[int, int]:
         """Wait for a descriptor or until a time; return what happened to which."""
         stdio = self._stdio
-        waiting = select.poll()
+        waiting = poll()
         waiting.register(stdio.wake_up.reading, select.POLLIN)
-        state, is_full = self._lifecycle.state, self._intake.is_full
+        state, is_full = self._lifecycle.state, self._is_full
         is_open = state is State.SERVING or (state is State.DRAINING and not is_full)
         if is_open and not self._intake.ended:
             # Where no more is read ahead, its end is noticed all the same.
@@ -184,6 +213,11 @@ class Watch:
             waiting.register(stdio.writing, 0)
         seconds = None if until is None else max(0.0, until - monotonic())
         return dict(waiting.poll(None if seconds is None else seconds * 1000 + 1))
+
+    @property
+    def _is_full(self) -> bool:
+        """True where no more is read ahead; an answer may be behind all that has come."""
+        return self._intake.is_full and not self.questions.need_input
 
     def look(self, ready: dict[int, int]) -> float | None:
         """Act on what happened and on the clock; return when to look again at the latest."""
@@ -205,13 +239,15 @@ class Watch:
             if lifecycle.give_up():
                 self._cancellation.request()
         intake.expire(now)
+        if intake.ended or lifecycle.state is State.STOPPING:
+            self.questions.wake()
         times = (ends, intake.frame_deadline, self._cancellation.deliver(now))
         return min((each for each in times if each is not None), default=None)
 
     def _look_at_input(self, events: int) -> None:
         intake = self._intake
         intake.decode_ahead()
-        if events & (select.POLLIN | GONE) and not intake.is_full:
+        if events & (select.POLLIN | GONE) and not self._is_full:
             try:
                 chunk = self._stdio.read()
             except OSError:  # the loop will meet it too

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
-from duet_rpc import program
-from duet_rpc.command_line import UsageError, daemon_flags
+from duet_rpc.command_line import UsageError
 from duet_rpc.config.files import load_config
+from duet_rpc.config.python import use_python
 from duet_rpc.jsonrpc.errors import RpcError
+from duet_rpc.program import WORKER
 from duet_rpc.terminal.client import Client, DaemonError
+from duet_rpc.terminal.daemon import start_daemon
 from duet_rpc.terminal.output import print_error, print_stderr, wants_color
 from duet_rpc.terminal.params import ArgumentError, check_text, parse_params, read_stdin
-from duet_rpc.terminal.pretty import write_json
 from duet_rpc.terminal.request import Abandoned, Cancelled, exit_on_signals, run
+from duet_rpc.terminal.results import write_result
+from duet_rpc.terminal.stream import STREAMED
+from duet_rpc.terminal.worker import config_of, find_worker
+from duet_rpc.workers.order import MAIN, take_order
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from duet_rpc.command_line import Arguments
+    from duet_rpc.command_line import Arguments, Options
+    from duet_rpc.config.files import Config
     from duet_rpc.terminal.client import Params
 
 
@@ -29,15 +36,28 @@ def call(arguments: Arguments) -> int:
     method, *words = arguments.operands
     try:
         check_text(method)
-        params = parse_params(words, read_stdin)
+        params = parse_params(words, None if options.pdb else read_stdin)
     except ArgumentError as error:
         raise UsageError(str(error), "call") from None
+    if WORKER in os.environ:  # this is the Python of the worker that has the method
+        config = config_of(take_order())
+    worker = find_worker(method, options, config)
+    if worker is None or worker.name == MAIN:
+        use_python(config)
+    if options.pdb:
+        from duet_rpc.terminal.debugger import debug, use_worker
+
+        if worker is not None:
+            use_worker(worker)
+        return debug(method, words, params, options, config)
     level = options.log_level or config.log_level or "warn"
     server = "gateway" if is_for_gateway(method, config.backends) else "rpc"
     exit_on_signals()
     try:
-        with Client(program.daemon_command(daemon_flags(options, level), server)) as client:
-            return _call(client, method, words, params, options.no_color, config.backends)
+        with start_daemon(options, level, server, worker=worker) as client:
+            client.asks = server == "rpc"
+            client.tracebacks = options.debug or config.debug
+            return _call(client, method, words, params, options, config)
     except DaemonError as error:
         print_error(str(error), wants_color(sys.stderr, options.no_color))
         return 1
@@ -50,25 +70,26 @@ def _call(
     method: str,
     words: Sequence[str],
     params: Params,
-    no_color: bool,
-    backends: Collection[str],
+    options: Options,
+    config: Config,
 ) -> int:
     """Print the result of a method, or its error; return the exit code."""
     try:
-        result = run(client, method, params)
+        result = run(client, method, params, wants_color(sys.stdout, options.no_color))
     except Cancelled:
         print_error("cancelled")
         return 130
     except RpcError as error:
         from duet_rpc.terminal.explain import explain
 
-        color = wants_color(sys.stderr, no_color)
-        lines = explain(error, method, words, client, color, backends)
+        color = wants_color(sys.stderr, options.no_color)
+        lines = explain(error, method, words, client, color, config.backends, client.tracebacks)
         client.close()  # the daemon's log comes before the error
         print_stderr("\n".join(lines))
         return 1
-    write_json(result, wants_color(sys.stdout, no_color))
-    is_tool = method.endswith("tools/call") or method.split("__")[0] in backends
+    if result is not STREAMED:
+        write_result(result, wants_color(sys.stdout, options.no_color))
+    is_tool = method.endswith("tools/call") or method.split("__")[0] in config.backends
     if is_tool and isinstance(result, dict) and result.get("isError") is True:
         print_error("the tool reports an error")
         return 1

@@ -15,7 +15,7 @@ from duet_rpc import program
 from duet_rpc.command_line import daemon_flags
 from duet_rpc.config.files import load_config
 from duet_rpc.jsonrpc.errors import REQUEST_FAILED
-from duet_rpc.jsonrpc.messages import Failure, Success
+from duet_rpc.jsonrpc.messages import Failure, Request, Success
 from duet_rpc.log import escape
 from duet_rpc.terminal.client import Client, DaemonError
 from duet_rpc.terminal.output import paint, print_error, wants_color
@@ -23,7 +23,7 @@ from duet_rpc.terminal.request import exit_on_signals
 
 if TYPE_CHECKING:
     from duet_rpc.command_line import Arguments
-    from duet_rpc.config.settings import BackendSettings
+    from duet_rpc.config.processes import BackendSettings
 
 TIMEOUT = 30.0
 """Seconds for all backends together: some download themselves at their first start."""
@@ -103,6 +103,8 @@ def check_backends(client: Client, rows: dict[str, Row]) -> None:
         message = client.receive(left) if left > 0 else None
         if message is None:
             break
+        if isinstance(message, Request):
+            client.refuse(message)
         if not isinstance(message, (Success, Failure)) or message.id not in pending:
             continue
         name, kind = pending.pop(message.id)

@@ -66,6 +66,7 @@ class Client:
         command: Sequence[str],
         stderr: IO[bytes] | None = None,
         environ: Mapping[str, str] | None = None,
+        cwd: str | None = None,
     ) -> None:
         try:
             # In a session of its own: Ctrl-C at the terminal goes to this process only.
@@ -75,6 +76,7 @@ class Client:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env=environ,
+                cwd=cwd,
                 bufsize=0,
                 start_new_session=True,
             )
@@ -91,6 +93,9 @@ class Client:
         self._ended = False  # its stdout has ended
         self._pending: Outgoing[str] = Outgoing()
         self.clean = True  # its stdout had nothing but frames
+        self.tracebacks = False  # the person wants to see them
+        self.asks = True  # it asks back; servers behind a gateway are not told how
+        self.said: list[str] = []  # what it had a person told during the last request
 
     def __enter__(self) -> Client:
         return self
@@ -114,20 +119,29 @@ class Client:
         """Cancel a request. Its reply still comes."""
         self._send(Notification("$/cancelRequest", {"id": id}))
 
+    def answer(self, request: Request, result: object) -> None:
+        """Answer a request of the daemon's."""
+        self._send(Success(request.id, result))
+
+    def refuse(self, request: Request, error: Error | None = None) -> None:
+        """Answer a request of the daemon's by an error; without one it is unknown here."""
+        self._send(Failure(request.id, error or Error.method_not_found()))
+
     def receive(
         self, seconds: float | None = None, wakeup: int | None = None
-    ) -> Success | Failure | Notification | None:
-        """Return the next message, or None once time is up or `wakeup` can be read."""
+    ) -> Success | Failure | Notification | Request | None:
+        """Return the next message, or None once time is up or `wakeup` can be read.
+
+        A request of the daemon's is to be answered, or refused.
+        """
         deadline = None if seconds is None else monotonic() + seconds
         while True:
             message = self._reader.next()
             if isinstance(message, InvalidMessage):
                 raise self._error_for(message)
-            if isinstance(message, Request):  # of a server behind a gateway
-                self._send(Failure(message.id, Error.method_not_found()))
-            elif isinstance(message, list):
+            if isinstance(message, list):
                 raise DaemonError("the daemon's reply is not valid JSON-RPC")
-            elif isinstance(message, (Success, Failure)) and message.id is not None:
+            if isinstance(message, (Success, Failure)) and message.id is not None:
                 if self._pending.pop(message.id) is not None:  # else nobody asked
                     return message
             elif message is not None:
@@ -147,6 +161,8 @@ class Client:
             message = self.receive(max(0.0, deadline - monotonic()))
             if message is None:
                 raise DaemonError(f"the daemon did not answer within {seconds:g} s")
+            if isinstance(message, Request):
+                self.refuse(message)
             if isinstance(message, (Success, Failure)) and message.id in (id, None):
                 return result_of(message)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from duet_rpc.config.files import load_config
@@ -22,12 +23,15 @@ def show_config(arguments: Arguments) -> int:
         "--no-color" if options.no_color else "NO_COLOR" if os.environ.get("NO_COLOR") else ""
     )
     rows = [
+        ("debug", str(config.debug).lower(), ""),
         ("log.level", level, "--log-level" if options.log_level else ""),
         ("log.color", "false" if no_color else str(config.color).lower(), no_color),
         ("log.file", file or "stderr", "DUET_RPC_LOG" if file else ""),
         ("methods.load", ", ".join(config.methods) or "nothing", ""),
+        ("methods.python", config.python or sys.executable, ""),
         ("methods folder", config.methods_folder or "none", ""),
     ]
+    rows += [(f"workers.{name}", str(each), "") for name, each in config.workers.items()]
     rows += [(f"backends.{name}", str(each), "") for name, each in config.backends.items()]
     for key, value, origin in rows:
         origin = origin or config.origins.get(key, "default")

@@ -7,24 +7,27 @@ was running fails and the next line starts a new daemon.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from duet_rpc import program
-from duet_rpc.command_line import daemon_flags, shorten
+from duet_rpc.command_line import shorten
 from duet_rpc.config.files import load_config
+from duet_rpc.config.python import use_python
 from duet_rpc.jsonrpc.errors import RpcError
 from duet_rpc.log import escape
 from duet_rpc.terminal.client import Client, DaemonError
+from duet_rpc.terminal.daemon import start_daemon
 from duet_rpc.terminal.explain import TEXT_MAX, explain, fetch_list, show, signature, suggest
 from duet_rpc.terminal.output import is_terminal, paint, print_error, print_stderr, wants_color
 from duet_rpc.terminal.params import ArgumentError, check_text, parse_params, split_line
-from duet_rpc.terminal.pretty import write_json
 from duet_rpc.terminal.prompt import last_word, make_reader
 from duet_rpc.terminal.request import Abandoned, Cancelled, exit_on_signals, run
+from duet_rpc.terminal.results import write_result
+from duet_rpc.terminal.stream import STREAMED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from duet_rpc.command_line import Arguments
 
@@ -35,15 +38,22 @@ OWN_COMMANDS = {
     "quit": "exit; so does Ctrl-D",
 }
 
+LIST_TIMEOUT = 2.0
+"""Seconds that completion waits for a daemon that loads changed files."""
+
 WELCOME = "METHOD [name=value]... calls a method, help lists them, Tab completes, Ctrl-D exits."
 
 
 def console(arguments: Arguments) -> int:
     """Run lines until the end of input; return the exit code."""
     options = arguments.options
-    level = options.log_level or load_config().log_level or "warn"
+    config = load_config()
+    use_python(config)
+    level = options.log_level or config.log_level or "warn"
     exit_on_signals()
-    session = Console(program.daemon_command(daemon_flags(options, level)), options.no_color)
+    session = Console(
+        lambda: start_daemon(options, level), options.no_color, options.debug or config.debug
+    )
     try:
         return session.run()
     finally:
@@ -53,17 +63,19 @@ def console(arguments: Arguments) -> int:
 class Console:
     """A session: reads lines and runs them in one daemon at a time."""
 
-    def __init__(self, command: Sequence[str], no_color: bool) -> None:
-        self._command = command
+    def __init__(self, start: Callable[[], Client], no_color: bool, tracebacks: bool) -> None:
+        self._start = start
+        self._tracebacks = tracebacks
         self._color = wants_color(sys.stdout, no_color)
         self._error_color = wants_color(sys.stderr, no_color)
         self._interactive = is_terminal(sys.stdin)
         self._client: Client | None = None
         self._methods: dict[str, Description] = {}
+        self._is_stale = False  # a method may have appeared since
 
     def run(self) -> int:
         """Read and run lines; return 1 where a line of a script failed."""
-        read = make_reader(lambda text: complete(text, self._methods))
+        read = make_reader(lambda text: complete(text, self._known_methods()))
         if self._interactive:
             print_stderr(WELCOME)
         good = self._run_line("")
@@ -117,14 +129,18 @@ class Console:
 
     def _call(self, client: Client, method: str, words: Sequence[str]) -> bool:
         params = parse_params(words)
+        self._is_stale = True
         start = monotonic()
         try:
-            result = run(client, method, params)
+            result = run(client, method, params, self._color)
         except RpcError as error:
-            print_stderr("\n".join(explain(error, method, words, client, self._error_color)))
+            color, tracebacks = self._error_color, self._tracebacks
+            lines = explain(error, method, words, client, color, tracebacks=tracebacks)
+            print_stderr("\n".join(lines))
             return False
         elapsed = (monotonic() - start) * 1000
-        write_json(result, self._color)
+        if result is not STREAMED:
+            write_result(result, self._color)
         if is_terminal(sys.stdout):
             shown = f"{elapsed:.1f}" if elapsed < 10 else f"{elapsed:.0f}"
             print(paint(f"({shown} ms)", "faint", self._color))
@@ -132,13 +148,12 @@ class Console:
             code = client.close()
             self._client = None
             print_stderr(f"the daemon exited with code {code}; the next line starts a new one")
-        elif method == "reloadMethods":
-            self._fetch_methods(client)
         return True
 
     def _help(self, client: Client, words: Sequence[str]) -> bool:
+        methods = self._known_methods()
         if not words:
-            table = {name: first_line(each) for name, each in self._methods.items()}
+            table = {name: first_line(each) for name, each in methods.items()}
             width = max(map(len, [*table, *OWN_COMMANDS]))
             for name, text in {**table, **OWN_COMMANDS}.items():
                 print(f"{paint(name.ljust(width), 'key', self._color)}  {text}".rstrip())
@@ -146,11 +161,14 @@ class Console:
         name = words[0]
         if len(words) > 1:
             raise ArgumentError(f"help takes one METHOD; remove {shorten(words[1])}")
-        if name not in self._methods:
+        if name not in methods:
+            self._is_stale = True
+            methods = self._known_methods()
+        if name not in methods:
             head = f"unknown method {shorten(name)}"
             print_error("\n".join([head, *suggest(name, client)]), self._error_color)
             return False
-        lines = describe(self._methods[name])
+        lines = describe(methods[name])
         for entry in fetch_list(client, "describeMethods"):
             if entry["name"] == name:
                 lines.insert(0, paint(escape(signature(entry), TEXT_MAX), "key", self._color))
@@ -166,7 +184,8 @@ class Console:
                 return self._client
             print_stderr(f"{exit_reason}; starting a new one")
             self._kill_daemon()
-        self._client = Client(self._command)
+        self._client = self._start()
+        self._client.tracebacks = self._tracebacks
         self._fetch_methods(self._client)
         return self._client
 
@@ -175,12 +194,26 @@ class Console:
             self._client.kill()
             self._client = None
 
+    def _known_methods(self) -> dict[str, Description]:
+        """Return the methods for help and completion, fetched again after a call.
+
+        A method that was written or changed meanwhile is loaded with the next call, or when
+        somebody asks for a list. A script never does.
+        """
+        if self._is_stale and self._client is not None:
+            with suppress(DaemonError, RpcError):  # the next line finds out
+                self._take_methods(self._client.call("rpc.discover", seconds=LIST_TIMEOUT))
+        return self._methods
+
     def _fetch_methods(self, client: Client) -> None:
-        """Fetch the methods for help and completion, however long it takes to load them."""
+        """Fetch the methods, however long it takes to load them."""
         try:
-            document = run(client, "rpc.discover", None)
+            self._take_methods(run(client, "rpc.discover", None))
         except RpcError:
             return
+
+    def _take_methods(self, document: object) -> None:
+        self._is_stale = False
         methods = document.get("methods") if isinstance(document, dict) else None
         if isinstance(methods, list):
             self._methods = {str(each["name"]): each for each in methods}

@@ -1,7 +1,8 @@
 """`duet-rpc doctor`: check what goes wrong in practice and say how to fix it.
 
-`doctor_checks` and `doctor_emacs` have the checks. Each of them is a function that returns or
-yields `Check`s and depends on no other, so that one problem does not hide the next.
+`doctor_checks`, `doctor_methods` and `doctor_emacs` have the checks. Each of them is a function
+that returns or yields `Check`s and depends on no other, so that one problem does not hide the
+next.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from duet_rpc.terminal.doctor_checks import (
     check_python,
 )
 from duet_rpc.terminal.doctor_emacs import check_elisp, check_emacs
+from duet_rpc.terminal.doctor_methods import (
+    check_methods,
+    check_methods_folder,
+    check_methods_python,
+)
 from duet_rpc.terminal.output import paint, wants_color
 from duet_rpc.terminal.pretty import write_json
 from duet_rpc.terminal.request import exit_on_signals
@@ -67,7 +73,9 @@ def run_checks(flags: Sequence[str]) -> Iterator[Check]:
     yield check_home()
     yield from check_config()
     yield check_log()
-    yield from check_daemon(flags)
+    yield check_methods_folder()
+    yield from check_methods_python()
+    yield from check_daemon(flags, check_methods)
     yield from check_emacs()
     yield from check_elisp()
 

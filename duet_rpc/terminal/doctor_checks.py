@@ -20,23 +20,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from duet_rpc import __version__, program
 from duet_rpc.config import files as config
 from duet_rpc.jsonrpc.errors import RpcError
-from duet_rpc.methods.sources import RELOAD
 from duet_rpc.sinks import File, SinkError, open_sink
 from duet_rpc.terminal.client import Client, DaemonError
+from duet_rpc.terminal.daemon import last_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import IO
+    from collections.abc import Callable, Iterator, Sequence
 
-    from duet_rpc.config.settings import BackendSettings
+    from duet_rpc.config.processes import BackendSettings
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 PYTHON_MIN = (3, 9)
 PYTHON_TIMEOUT = 10.0
 DAEMON_TIMEOUT = 10.0
-LOADING_TIMEOUT = 60.0
-"""Seconds for loading the user's methods, which may import large packages."""
 
 
 class Check(NamedTuple):
@@ -52,12 +49,8 @@ class Check(NamedTuple):
 
 
 def check_python() -> Check:
-    """Check the version of the Python that runs this."""
-    detail = f"{dotted(sys.version_info[:3])}, {sys.executable}"
-    if sys.version_info[:2] < PYTHON_MIN:
-        need = dotted(PYTHON_MIN)
-        return Check("Python", FAIL, detail, f"install Python {need} or later and run this with it")
-    return Check("Python", OK, detail)
+    """Name the Python that runs this; one that is too old has ended the program before."""
+    return Check("Python", OK, f"{dotted(sys.version_info[:3])}, {sys.executable}")
 
 
 def check_program() -> Iterator[Check]:
@@ -128,7 +121,7 @@ def check_home() -> Check:
 def check_config() -> Iterator[Check]:
     """Check the configuration files in force, their trust and their backends."""
     try:
-        files = config.find_files(os.environ, config.working_directory())
+        files = config.find_files(os.environ, config.working_directory(), [])
         settings = config.load_config()
     except config.ConfigError as error:
         fix = "correct the file, or move it away; until then no command works"
@@ -184,7 +177,9 @@ def check_log() -> Check:
 # The daemon.
 
 
-def check_daemon(flags: Sequence[str]) -> Iterator[Check]:
+def check_daemon(
+    flags: Sequence[str], check_methods: Callable[[Client], list[Check]]
+) -> Iterator[Check]:
     """Start a daemon; check its version, its stdout and the user's methods.
 
     `flags` begin with `--log-level LEVEL`.
@@ -225,27 +220,6 @@ def check_daemon(flags: Sequence[str]) -> Iterator[Check]:
         yield Check("stdout", OK, "nothing but frames")
     if not problem:
         yield from methods
-
-
-def last_line(log: IO[bytes]) -> str:
-    """Return the last line of the daemon's stderr."""
-    log.seek(0)
-    lines = log.read().decode("utf-8", "replace").strip().splitlines()
-    return str(lines[-1]) if lines else ""
-
-
-def check_methods(client: Client) -> list[Check]:
-    """Check the user's methods: count them, and name the files that cannot be loaded."""
-    entries = client.call("listMethods", seconds=LOADING_TIMEOUT)
-    names = [each.get("name") for each in entries] if isinstance(entries, list) else []
-    if RELOAD not in names:
-        return [Check("methods", OK, "no user methods")]
-    loaded = client.call(RELOAD, seconds=LOADING_TIMEOUT)
-    if not isinstance(loaded, dict):
-        raise DaemonError(f"{RELOAD} returned no object")
-    fix = f"fix that line, then call {RELOAD}"
-    failed = [Check("methods", FAIL, str(problem), fix) for problem in loaded["problems"]]
-    return [Check("methods", OK, f"{len(loaded['methods'])} loaded"), *failed]
 
 
 # Other programs.

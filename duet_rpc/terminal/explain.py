@@ -6,11 +6,13 @@ The error says what is wrong; the daemon's lists of methods say what would be ri
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from typing import TYPE_CHECKING
 
 from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from duet_rpc.log import escape
+from duet_rpc.methods.sources import RELOAD
 from duet_rpc.suggestions import did_you_mean
 from duet_rpc.terminal.client import DaemonError
 from duet_rpc.terminal.output import paint
@@ -19,8 +21,16 @@ from duet_rpc.terminal.pretty import pretty
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from typing import Protocol
 
-    from duet_rpc.terminal.client import Client
+    class Server(Protocol):
+        """Where the methods are: a daemon, or this process."""
+
+        said: list[str]
+
+        def call(self, method: str, *, seconds: float) -> object:
+            """Call a method that lists others."""
+
 
 TEXT_MAX = 2000
 HINT_TIMEOUT = 2.0
@@ -32,23 +42,29 @@ def explain(
     error: RpcError,
     method: str,
     words: Sequence[str],
-    client: Client,
+    client: Server,
     color: bool,
     backends: Collection[str] = (),
+    tracebacks: bool = False,
 ) -> list[str]:
     """Return an error as lines: its message, then help; `words` are what the params came from.
 
     A gateway is not asked for its lists of methods, which would start every backend.
     """
-    head = escape(error.message, TEXT_MAX) or "the method failed"
-    lines = [f"{paint('duet-rpc:', 'bad', color)} {head} ({error.code})"]
+    program = paint("duet-rpc:", "bad", color)
     backend = backend_of(method)
+    raised = Raised.find(error) if backend not in backends else None
+    if raised is not None:
+        return [f"{program} {escape(method, TEXT_MAX)}: {raised}", *raised.more(tracebacks)]
+    head = escape(error.message, TEXT_MAX) or "the method failed"
+    lines = [f"{program} {head} ({error.code})"]
     if backend in backends and backend != method:
         lines += explain_backend(error, backend, method[len(backend) :], client, color)
     elif method.startswith(GATEWAY_PREFIXES):
         lines += show_rows(error.data) if isinstance(error.data, dict) else []
     elif error.code == METHOD_NOT_FOUND:
         lines += suggest(method, client, backends)
+        lines += show_problems(error.data, client.said)
     elif error.code == INVALID_PARAMS and isinstance(error.data, dict):
         lines += explain_params(error.data, method, words, client)
     elif error.data is not None:
@@ -58,13 +74,63 @@ def explain(
     return lines
 
 
+RAISED = ("type", "text", "place", "traceback", "problem")
+
+
+class Raised:
+    """The exception that a method has failed with, as a daemon with --debug describes it."""
+
+    def __init__(self, type: str, text: str, place: str, traceback: str, problem: str) -> None:
+        self.type = type
+        self.text = text
+        self.place = place
+        self.traceback = traceback
+        self.problem = problem  # why that was an earlier version of the file
+
+    @staticmethod
+    def find(error: RpcError) -> Raised | None:
+        """Return the exception that an error reply is about, if it says."""
+        if error.code != INTERNAL_ERROR or not isinstance(error.data, dict):
+            return None
+        data = error.data
+        values = [data.get(name) or "" for name in RAISED]
+        texts = [each for each in values if isinstance(each, str)]
+        return Raised(*texts) if len(texts) == len(values) and texts[0] else None
+
+    def __str__(self) -> str:
+        """Return type, text and place: `KeyError: 'x' (words.py:12)`."""
+        what = f"{self.type}: {self.text}" if self.text else self.type
+        where = f" ({os.path.basename(self.place)})" if self.place else ""
+        return escape(what, TEXT_MAX) + escape(where, TEXT_MAX)
+
+    def more(self, traceback: bool) -> list[str]:
+        """Return the traceback as Python prints it, or how to see it."""
+        lines = []
+        if self.problem:
+            lines.append("  this was the file before its last change, which could not be loaded:")
+            lines.append(f"  {escape(self.problem, TEXT_MAX)}")
+        if traceback:
+            lines += [escape(line, TEXT_MAX) for line in self.traceback.rstrip().splitlines()]
+        elif self.traceback:
+            lines.append("  --debug shows the traceback; `call --pdb` stops there in the debugger")
+        return lines
+
+
+def show_problems(data: object, said: Collection[str]) -> list[str]:
+    """Return the files that could not be loaded, except those that a person was told of."""
+    problems = data.get("problems") if isinstance(data, dict) else None
+    texts = [each for each in problems if isinstance(each, str)] if problems else []
+    new = [each for each in texts if not any(each in other for other in said)]
+    return [f"  could not be loaded: {escape(each, TEXT_MAX)}" for each in new]
+
+
 def backend_of(method: str) -> str:
     """Return the name of the backend that a method would be routed to."""
     return method.split("/")[0].split("__")[0]
 
 
 def explain_backend(
-    error: RpcError, backend: str, rest: str, client: Client, color: bool
+    error: RpcError, backend: str, rest: str, client: Server, color: bool
 ) -> list[str]:
     """Return the lines that explain an error of a backend."""
     if rest.startswith("__") and error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
@@ -80,7 +146,7 @@ def explain_backend(
     return ["  " + line for line in pretty(error.data, color).splitlines()]
 
 
-def suggest(method: str, client: Client, backends: Collection[str] = ()) -> list[str]:
+def suggest(method: str, client: Server, backends: Collection[str] = ()) -> list[str]:
     """Return the lines that name the methods a person probably meant."""
     if method in backends:
         return [f"  {method} is a backend: call {method}/METHOD or {method}__TOOL"]
@@ -89,7 +155,8 @@ def suggest(method: str, client: Client, backends: Collection[str] = ()) -> list
     if backends and backend != method and not did_you_mean(method, names):
         first = f"  there is no backend {escape(backend, TEXT_MAX)}"
         return [first, *suggest_names(backend, backends)]
-    return suggest_names(method, names)
+    built_in = names.index(RELOAD) + 1 if RELOAD in names else 0
+    return suggest_names(method, [*names[built_in:], *names[:built_in]])  # their own first
 
 
 def suggest_names(wanted: str, names: Collection[str]) -> list[str]:
@@ -101,7 +168,7 @@ def suggest_names(wanted: str, names: Collection[str]) -> list[str]:
 
 
 def explain_params(
-    data: dict[str, object], method: str, words: Sequence[str], client: Client
+    data: dict[str, object], method: str, words: Sequence[str], client: Server
 ) -> list[str]:
     """Return the lines that name the wrong parameter and the method's signature."""
     rows = dict(data)
@@ -139,7 +206,7 @@ def signature(description: dict[str, object]) -> str:
     return f"{description['name']}({names}) -> {description.get('returns', 'any')}"
 
 
-def fetch_list(client: Client, method: str, member: str = "") -> list[dict[str, object]]:
+def fetch_list(client: Server, method: str, member: str = "") -> list[dict[str, object]]:
     """Call a method that lists named entries; return an empty list where that fails."""
     try:
         entries = client.call(method, seconds=HINT_TIMEOUT)

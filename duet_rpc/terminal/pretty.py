@@ -12,6 +12,9 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 
 from duet_rpc.terminal.output import paint
 
+INDENT_MAX = 1000
+"""Levels that are indented. Python 3.14 parses 60,000, which would be gigabytes of spaces."""
+
 LITERALS = {True: "true", False: "false", None: "null"}
 UNSAFE = re.compile("[\x7f-\x9f\ud800-\udfff]")
 
@@ -27,12 +30,12 @@ def pretty(value: object, color: bool = False, ascii_only: bool = False) -> str:
             chunks.append(str(item))
         elif item and isinstance(item, (dict, list)):
             start, end = ("{", "}") if isinstance(item, dict) else ("[", "]")
-            rest.append(("\n" + "  " * depth + end, -1))
-            between = ",\n" + "  " * (depth + 1)
+            rest.append((f"\n{_indent(depth)}{end}", -1))
+            between = f",\n{_indent(depth + 1)}"
             members: list[tuple[str, object]]
             if isinstance(item, dict):
                 members = [
-                    (paint(_quote(key, ascii_only), "key", color) + ": ", each)
+                    (paint(quote(key, ascii_only), "key", color) + ": ", each)
                     for key, each in item.items()
                 ]
             else:
@@ -46,9 +49,13 @@ def pretty(value: object, color: bool = False, ascii_only: bool = False) -> str:
     return "".join(chunks)
 
 
+def _indent(depth: int) -> str:
+    return "  " * min(depth, INDENT_MAX)
+
+
 def _scalar(value: object, color: bool, ascii_only: bool) -> str:
     if isinstance(value, str):
-        return paint(_quote(value, ascii_only), "string", color)
+        return paint(quote(value, ascii_only), "string", color)
     if isinstance(value, (dict, list)):
         return "{}" if isinstance(value, dict) else "[]"
     if value is None or isinstance(value, bool):
@@ -56,7 +63,8 @@ def _scalar(value: object, color: bool, ascii_only: bool) -> str:
     return paint(repr(value), "number", color)
 
 
-def _quote(text: str, ascii_only: bool) -> str:
+def quote(text: str, ascii_only: bool = False) -> str:
+    """Return a text as a JSON string."""
     if ascii_only:
         return encode_basestring_ascii(text).replace("\x7f", "\\u007f")
     return UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", encode_basestring(text))
@@ -71,5 +79,14 @@ def write_json(value: object, color: bool) -> None:
         text.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
         text = pretty(value, color, ascii_only=True)
-    sys.stdout.write(text + "\n")
+    write_line(text)
+
+
+def write_line(text: str) -> None:
+    """Print a text to stdout, with a newline at its end."""
+    if sys.stdout is None:
+        return
+    encoding = sys.stdout.encoding
+    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()

@@ -14,23 +14,33 @@ from duet_rpc.program import program_name
 from duet_rpc.terminal.output import is_terminal, print_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from duet_rpc.command_line import Arguments
 
 SHOWN_MAX = 4000
-"""Characters of a path or a command that are shown."""
+"""Characters of a command that a person can be expected to read."""
+
+
+class TooLong(Exception):
+    """A command is too long to be read, so nobody can agree to it; the text says which."""
 
 
 def run_trust(arguments: Arguments) -> int:
     """Trust or untrust the project file of the working directory; return the exit code."""
-    path = find_project_file(working_directory())
+    warnings: list[str] = []
+    path = find_project_file(working_directory(), warnings)
+    for warning in warnings:
+        print_error(warning)
     if path is None:
-        print_error(f"no {PROJECT_FILE} in this folder or in one above it")
+        if not warnings:
+            print_error(f"no {PROJECT_FILE} in this folder or in one above it")
         return 1
     try:
         if arguments.command == "untrust":
             return untrust(path)
         return trust(path, arguments.options.yes)
-    except RecordError as error:
+    except (RecordError, TooLong) as error:
         print_error(f"nothing was changed: {error}")
         return 1
 
@@ -40,13 +50,9 @@ def trust(path: str, yes: bool) -> int:
     text, tables = read(path)
     config = Config()
     fill(config, path, text, tables)  # a file with errors is refused before anybody is asked
-    print(f"{escape(path, SHOWN_MAX)} would run, whenever duet-rpc starts in its folder:")
-    for source in config.methods:
-        print(f"  {escape(source, SHOWN_MAX)}")
-    for backend in config.backends.values():
-        print(f"  {escape(str(backend), SHOWN_MAX)}  (backend {backend.name})")
-    if not config.methods and not config.backends:
-        print("  nothing")
+    lines = list(what_runs(config))
+    print(f"{escape(path, len(path))} would do this, whenever duet-rpc starts in its folder:")
+    print("\n".join(lines or ["  nothing"]))
     if is_trusted(path, text, os.environ):
         print("It is already trusted.")
         return 0
@@ -65,8 +71,33 @@ def trust(path: str, yes: bool) -> int:
     return 0
 
 
+def what_runs(config: Config) -> Iterator[str]:
+    """Yield a line for each thing that needs trust, complete."""
+    if config.debug:
+        yield "  show the text of errors and their tracebacks to callers and in the log"
+    if config.python is not None:
+        yield f"  run {in_full(config.python, 'methods.python')}  (the Python for all methods)"
+    for source in config.methods:
+        yield f"  load {in_full(source, 'methods.load')}"
+    for name, worker in config.workers.items():
+        yield f"  load {in_full(str(worker), f'workers.{name}')}  (worker {name})"
+        if worker.env:
+            variables = " ".join(f"{key}={value}" for key, value in worker.env.items())
+            yield f"    with {in_full(variables, f'workers.{name}.env')}"
+    for name, backend in config.backends.items():
+        yield f"  run {in_full(str(backend), f'backends.{name}')}  (backend {name})"
+
+
+def in_full(text: str, key: str) -> str:
+    """Return a text that does nothing on a terminal; raise TooLong if nobody would read it."""
+    if len(text) > SHOWN_MAX:
+        what = f"{key} is {len(text):,} characters long, more than can be read here"
+        raise TooLong(f"{what} (at most {SHOWN_MAX:,}); put the command into a script of its own")
+    return escape(text, SHOWN_MAX)
+
+
 def untrust(path: str) -> int:
     """Withdraw the trust in a project file; return the exit code."""
     was_trusted = forget(path, os.environ)
-    print(f"{escape(path, SHOWN_MAX)} is {'no longer' if was_trusted else 'not'} trusted.")
+    print(f"{escape(path, len(path))} is {'no longer' if was_trusted else 'not'} trusted.")
     return 0

@@ -12,6 +12,8 @@
 
 (defconst duet-rpc-test-directory
   (file-name-directory (or load-file-name buffer-file-name)))
+(defconst duet-rpc-test-top (expand-file-name "../../" duet-rpc-test-directory))
+
 (defconst duet-rpc-test-pyz (getenv "DUET_RPC_PYZ"))
 (defconst duet-rpc-test-fake
   (list "python3" (expand-file-name "fake_server.py" duet-rpc-test-directory)))
@@ -61,8 +63,8 @@ Fail if a call is still pending then, or a process still running."
   `(duet-rpc-test-with duet-rpc-test-fake ,@body))
 
 (defmacro duet-rpc-test-until (condition &optional seconds)
-  "Wait until CONDITION holds; fail after SECONDS or else 10."
-  `(with-timeout (,(or seconds 10) (ert-fail '(never ,condition)))
+  "Wait until CONDITION holds; fail after SECONDS or else 30."
+  `(with-timeout (,(or seconds 30) (ert-fail '(never ,condition)))
      (while (not ,condition)
        (accept-process-output nil 0.02))))
 
@@ -78,6 +80,15 @@ Fail if a call is still pending then, or a process still running."
        ,@body)
      (string-join (nreverse shown) "\n")))
 
+(defmacro duet-rpc-test-messages-for (seconds &rest body)
+  "Run BODY and return all messages shown until SECONDS later, in one string."
+  (declare (indent 1) (debug t))
+  `(duet-rpc-test-messages
+     ,@body
+     (let ((end (+ ,seconds (float-time))))
+       (while (< (float-time) end)
+         (accept-process-output nil 0.05)))))
+
 (defmacro duet-rpc-test-quitting (seconds &rest body)
   "Run BODY and quit, as by \\[keyboard-quit], after SECONDS.
 Return `quit' if that ended BODY, or else what BODY returned."
@@ -86,9 +97,9 @@ Return `quit' if that ended BODY, or else what BODY returned."
      (unwind-protect (condition-case nil (progn ,@body) (quit 'quit))
        (cancel-timer timer))))
 
-(defun duet-rpc-test-pending (&optional role)
-  "Return the number of pending calls of the server with ROLE."
-  (hash-table-count (duet-rpc--server-pending (duet-rpc--server role))))
+(defun duet-rpc-test-pending ()
+  "Return the number of pending calls of this host's daemon."
+  (hash-table-count (duet-rpc--server-pending (duet-rpc--server))))
 
 (defun duet-rpc-test-pid ()
   "Return the process id of this host's daemon."
@@ -110,11 +121,28 @@ Return `quit' if that ended BODY, or else what BODY returned."
          (cl-letf (((symbol-function 'y-or-n-p) #'always))
            (execute-kbd-macro (vconcat (kbd "<f5>") (kbd ,keys))))))))
 
+(defun duet-rpc-test-run (command)
+  "Run COMMAND, once it is there, as the user does; return the messages until it is done."
+  (duet-rpc-test-until (commandp command))
+  (duet-rpc-test-messages
+    (call-interactively command)
+    (duet-rpc-test-idle)))
+
 (defun duet-rpc-test-result ()
-  "Return the JSON in the result buffer, as Lisp."
+  "Return what is in the result buffer: a text, or JSON as Lisp."
   (with-current-buffer "*duet-rpc result*"
-    (json-parse-string (buffer-string) :object-type 'plist :null-object nil
-                       :false-object :json-false)))
+    (if (derived-mode-p 'js-mode 'js-json-mode 'js-base-mode)
+        (json-parse-string (buffer-string) :object-type 'plist :null-object nil
+                           :false-object :json-false)
+      (string-remove-suffix "\n" (buffer-string)))))
+
+(defun duet-rpc-test-call (method params &optional how)
+  "Do what `duet-rpc-call' does, and wait for the result."
+  (duet-rpc-call method params how t))
+
+(defun duet-rpc-test-idle ()
+  "Wait until no command is running and all results have been delivered."
+  (duet-rpc-test-until (and (null (duet-rpc--running-calls)) (null duet-rpc--queue))))
 
 (defvar duet-rpc-test-got nil
   "Result that a command of a test received.")

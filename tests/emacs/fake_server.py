@@ -3,7 +3,11 @@
 It does what no healthy daemon does (stray output on stdout, half a frame, a late reply, an exit in
 the middle of a call), and it can lack what other servers lack: `FAKE_DISCOVER` chooses how it
 describes itself (`openrpc`, `describe` or `none`), `FAKE_PROTOCOL` what it says it speaks,
-`FAKE_VERSION` its version.
+`FAKE_VERSION` its version. `FAKE_COMMANDS` names a file with descriptions of commands, as JSON,
+which are added to those of its methods; a method whose name begins with `py.` returns what the file
+`FAKE_RESULT` contains, after `FAKE_SECONDS`.
+
+Run as a program, it also has the commands `new` and `doctor --json`.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, Callable
 
@@ -117,6 +122,25 @@ def read() -> dict[str, Any]:
     return message
 
 
+def commands() -> list[dict[str, Any]]:
+    """Return the descriptions of commands in the file FAKE_COMMANDS."""
+    file = os.environ.get("FAKE_COMMANDS")
+    found: list[dict[str, Any]] = json.loads(Path(file).read_text("utf-8")) if file else []
+    return found
+
+
+def command(_: Any, ident: object) -> object:
+    """Reply with the JSON in the file FAKE_RESULT, after FAKE_SECONDS."""
+    time.sleep(float(os.environ.get("FAKE_SECONDS", "0")))
+    return raw({"json": Path(os.environ["FAKE_RESULT"]).read_text("utf-8")}, ident)
+
+
+def announce(_: Any, __: object) -> object:
+    """Send the notification that the methods have changed."""
+    send(method="client/methodsChanged")
+    return "announced"
+
+
 def initialize(_: Any, __: object) -> object:
     """Return name, version and protocol."""
     return {
@@ -192,13 +216,58 @@ def leave(params: Any, _: object) -> object:
     os._exit(params["code"])
 
 
+def log(params: Any, _: object) -> object:
+    """Write a text to stderr, then reply."""
+    print(params["text"], file=sys.stderr, flush=True)
+    return "logged"
+
+
+def run(params: Any, ident: object) -> object:
+    """Run a Python file; reply as the daemon does with --debug if it raises an exception."""
+    file = params["file"]
+    try:
+        exec(compile(Path(file).read_text("utf-8"), file, "exec"), {})  # noqa: S102 - its purpose
+    except Exception as error:  # noqa: BLE001 - whatever the file raises
+        frames = traceback.extract_tb(error.__traceback__)
+        line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno
+        data = {
+            "type": type(error).__name__,
+            "text": str(error),
+            "place": f"{file}:{line}",
+            "traceback": traceback.format_exc(),
+        }
+        send(id=ident, error={"code": -32603, "message": "Internal error", "data": data})
+        return ...
+    return "no exception"
+
+
+def say(params: Any, _: object) -> object:
+    """Send a notification with a text for the user, then reply."""
+    send(method="client/say", params=echo(params, _))
+    return "after the text"
+
+
+def fail(_: Any, ident: object) -> object:
+    """Reply as the daemon does without --debug."""
+    send(id=ident, error={"code": -32603, "message": "Internal error"})
+    return ...
+
+
+def load(params: Any, _: object) -> object:
+    """Return what a reload is to return, FAKE_LOADED, which may name the file to load."""
+    loaded = os.environ.get("FAKE_LOADED", '{"methods": ["upcase", "echo"], "problems": []}')
+    return json.loads(loaded.replace("FILE", params.get("file", "")))
+
+
 # A method returns its result, or `...` for no reply.
 ANSWERS: dict[str, Callable[[Any, object], object]] = {
     "initialize": initialize,
+    "announce": announce,
     "echo": echo,
     "every.kindOf": echo,
     "odd.kinds": echo,
     "nothing": lambda _, __: None,
+    "version": lambda _, __: {"version": os.environ.get("FAKE_VERSION", "0.1.0")},
     "upcase": lambda params, _: str(params["text"]).upper(),
     "size": lambda params, _: len(params["text"]),
     "big": lambda params, _: "\u00e9" * (params["bytes"] // 2),
@@ -212,6 +281,13 @@ ANSWERS: dict[str, Callable[[Any, object], object]] = {
     "raw": raw,
     "complain": complain,
     "exit": leave,
+    "log": log,
+    "arguments": lambda _, __: sys.argv[1:],
+    "run": run,
+    "say": say,
+    "fail": fail,
+    "reloadMethods": load,
+    "loadMethods": load,
 }
 
 
@@ -219,7 +295,7 @@ def discover(method: str) -> object:
     """Describe the methods in the way that FAKE_DISCOVER selects."""
     how = os.environ.get("FAKE_DISCOVER", "openrpc")
     if method == "rpc.discover" and how == "openrpc":
-        return {"openrpc": "1.3.2", "methods": METHODS}
+        return {"openrpc": "1.3.2", "methods": METHODS + commands()}
     if method == "describeMethods" and how == "describe":
         return [
             {
@@ -232,9 +308,42 @@ def discover(method: str) -> object:
             }
             for each in METHODS
         ]
-    if method == "listMethods" and how == "describe":
+    if method == "listMethods" and how != "none":
         return [{"name": each["name"], "description": each["summary"]} for each in METHODS]
     return NotImplemented
+
+
+def answer(method: str, params: Any, ident: object) -> object:
+    """Return the result of a method, `...` for no reply, or NotImplemented."""
+    result = discover(method)
+    if result is not NotImplemented:
+        return result
+    if method.startswith("py."):
+        return command(params, ident)
+    return ANSWERS[method](params, ident) if method in ANSWERS else NotImplemented
+
+
+def new(name: str) -> None:
+    """Create a file for a method and print its name, unless it exists."""
+    file = Path(os.environ["HOME"], ".config/duet-rpc/methods", f"{name}.py")
+    if file.exists():
+        sys.exit(f"duet-rpc: {file} exists already")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("from duet_rpc import method\n", "utf-8")
+    print("a warning, for example", file=sys.stderr)
+    print(file)
+
+
+def doctor() -> None:
+    """Print a report with a check of each kind."""
+    report = [
+        ("Python", "ok", "3.9.0, /usr/bin/env", None),
+        ("methods", "fail", f"{__file__}:3: SyntaxError", "fix that line"),
+        ("log", "warn", "odd", None),
+    ]
+    checks = [dict(zip(("name", "status", "detail", "fix"), each)) for each in report]
+    print("2026-01-01 WARN  a line of the log", file=sys.stderr, flush=True)
+    print(json.dumps({"ok": False, "checks": checks}, indent=2))
 
 
 def main() -> None:
@@ -259,15 +368,21 @@ def main() -> None:
             continue
         if ident is None:
             continue
-        result = discover(method)
+        result = answer(method, params, ident)
         if result is NotImplemented:
-            result = ANSWERS[method](params, ident) if method in ANSWERS else NotImplemented
-        if result is NotImplemented:
-            send(id=ident, error={"code": -32601, "message": "Method not found"})
+            error: dict[str, Any] = {"code": -32601, "message": f"Method not found: {method}"}
+            if "FAKE_PROBLEMS" in os.environ:
+                error["data"] = {"problems": [os.environ["FAKE_PROBLEMS"]]}
+            send(id=ident, error=error)
         elif result is not ...:
             send(id=ident, result=result)
         if method == "shutdown":
             sys.exit(0)
 
 
-main()
+if sys.argv[1:2] == ["new"]:
+    new(sys.argv[2])
+elif sys.argv[1:3] == ["doctor", "--json"]:
+    doctor()
+else:
+    main()

@@ -1,8 +1,8 @@
-;;; gateway-tests.el --- Other servers, through the gateway  -*- lexical-binding: t; -*-
+;;; gateway-tests.el --- Other servers, through the daemon  -*- lexical-binding: t; -*-
 
 ;;; Commentary:
 
-;; The real gateway; behind it the server of tests/backend.py, which does
+;; The real daemon; behind it the server of tests/backend.py, which does
 ;; what it is told to.  Called `plain', it speaks Content-Length; called
 ;; `mcp', it is an MCP server, whose `tools/call' returns its params.
 
@@ -11,7 +11,7 @@
 (require 'duet-rpc-test-helpers)
 
 (defmacro duet-rpc-test-with-config (config &rest body)
-  "Run BODY with the real daemon and gateway, configured by CONFIG."
+  "Run BODY with the real daemon, configured by CONFIG."
   (declare (indent 1) (debug t))
   `(let ((file (make-temp-file "duet-rpc" nil ".toml" ,config))
          (duet-rpc--handlers (make-hash-table :test #'equal)))
@@ -21,26 +21,22 @@
              (duet-rpc-test-with-pyz
                ,@body
                ;; The list may have sent a request of its own.
-               (duet-rpc-test-until (= 0 (duet-rpc-test-pending 'gateway))))))
+               (duet-rpc-test-until (= 0 (duet-rpc-test-pending))))))
        (delete-file file)
        (when-let ((list (get-buffer "*duet-rpc backends*")))
          (kill-buffer list)))))
 
 (defmacro duet-rpc-test-with-backends (&rest body)
-  "Run BODY with `plain' and `mcp' behind the gateway."
+  "Run BODY with `plain' and `mcp' behind the daemon."
   (declare (indent 0) (debug t))
   `(duet-rpc-test-with-config
        (concat (duet-rpc-test-backend "plain" "content-length")
                (duet-rpc-test-backend "mcp" "lines" "mcp"))
      ,@body))
 
-(defun duet-rpc-test-gateway-pid ()
-  "Return the process id of the gateway."
-  (process-id (duet-rpc--server-process (duet-rpc--server 'gateway))))
-
 (defun duet-rpc-test-backend-status (name)
-  "Return what the gateway says of the backend NAME."
-  (cl-find name (plist-get (duet-rpc-gateway-request "gateway/status") :backends)
+  "Return what the daemon says of the backend NAME."
+  (cl-find name (plist-get (duet-rpc-request "gateway/status") :backends)
            :test #'equal :key (lambda (each) (plist-get each :name))))
 
 (defun duet-rpc-test-exited-p (pid)
@@ -72,105 +68,72 @@
 
 ;;; Calling
 
-(ert-deftest duet-rpc-gateway-starts-with-the-first-call ()
+(ert-deftest duet-rpc-one-process-has-methods-and-backends ()
   (duet-rpc-test-with-backends
-    (should (eq 'stopped (duet-rpc-status 'gateway)))
-    (should (equal (duet-rpc-gateway-request "plain/echo" '(:text "é" :n 1.0))
-                   '(:text "é" :n 1.0)))
-    (should (eq 'ready (duet-rpc-status 'gateway)))
-    ;; The daemon is another server, and has not been started.
     (should (eq 'stopped (duet-rpc-status)))
-    (let ((pid (duet-rpc-test-gateway-pid)))
+    (should (equal (duet-rpc-request "plain/echo" '(:text "é" :n 1.0))
+                   '(:text "é" :n 1.0)))
+    (should (eq 'ready (duet-rpc-status)))
+    (let ((pid (duet-rpc-test-pid)))
+      (should (duet-rpc-request "version"))
+      (should (= pid (duet-rpc-test-pid)))
+      (duet-rpc-restart)
       (should (duet-rpc-request "version"))
       (should-not (= pid (duet-rpc-test-pid)))
-      (duet-rpc-gateway)
-      (should (= pid (duet-rpc-test-gateway-pid)))
-      (duet-rpc-stop)
-      (should (eq 'ready (duet-rpc-status 'gateway)))
-      (duet-rpc-restart 'gateway)
-      (should (duet-rpc-gateway-request "version"))
-      (should-not (= pid (duet-rpc-test-gateway-pid)))
       (should (duet-rpc-test-exited-p pid)))))
 
-(ert-deftest duet-rpc-gateway-is-a-command ()
+(ert-deftest duet-rpc-backend-calls-have-the-same-outcomes ()
   (duet-rpc-test-with-backends
-    (should (string-match-p "M-x duet-rpc-backends"
-                            (duet-rpc-test-messages
-                              (call-interactively #'duet-rpc-gateway))))
-    (duet-rpc-test-until (eq 'ready (duet-rpc-status 'gateway)))
-    (let ((current-prefix-arg '(4)))
-      (should (string-match-p
-               "^duet-rpc gateway: ready, version 0.*0 calls pending"
-               (duet-rpc-test-messages (call-interactively #'duet-rpc-status))))
-      (should (string-match-p
-               "^duet-rpc gateway is already running; C-u M-x duet-rpc-restart"
-               (duet-rpc-test-messages (call-interactively #'duet-rpc-start))))
-      (call-interactively #'duet-rpc-show-log)
-      (should (equal (buffer-name) "*duet-rpc gateway log*"))
-      (duet-rpc-test-until (string-match-p "gateway started" (buffer-string)))
-      (call-interactively #'duet-rpc-stop))
-    (should (eq 'stopped (duet-rpc-status 'gateway)))
-    (should (eq 'stopped (duet-rpc-status)))))
-
-(ert-deftest duet-rpc-gateway-calls-have-the-same-outcomes ()
-  (duet-rpc-test-with-backends
-    (let ((err (should-error (duet-rpc-gateway-request "plain/nonsense")
+    (let ((err (should-error (duet-rpc-request "plain/nonsense")
                              :type 'duet-rpc-error)))
       (should (equal (duet-rpc-error-code err) -32601)))
-    (should-error (duet-rpc-gateway-request "plain/hold" nil :timeout 0.3)
+    (should-error (duet-rpc-request "plain/hold" nil :timeout 0.3)
                   :type 'duet-rpc-timeout)
     (let (got)
-      (duet-rpc-gateway-async-request
+      (duet-rpc-async-request
        "plain/echo" '(:a 1) :success-fn (lambda (result) (push result got)))
-      (duet-rpc-gateway-async-request
+      (duet-rpc-async-request
        "plain/nonsense" nil :error-fn (lambda (err) (push (plist-get err :code) got)))
-      (duet-rpc-gateway-async-request
+      (duet-rpc-async-request
        "plain/progress" '(:x 1) :progress-fn (lambda (value) (push value got)))
-      (duet-rpc-cancel (duet-rpc-gateway-async-request "plain/hold" nil
+      (duet-rpc-cancel (duet-rpc-async-request "plain/hold" nil
                                                        :error-fn #'ert-fail))
       (duet-rpc-test-until (= 3 (length got)))
       (should (member '(:done 1.0) got)))
-    (duet-rpc-gateway-notify "plain/hello" '(:n 1))
+    (duet-rpc-notify "plain/hello" '(:n 1))
     (let ((seen (mapcar (lambda (each) (plist-get each :method))
-                        (duet-rpc-gateway-request "plain/seen"))))
+                        (duet-rpc-request "plain/seen"))))
       ;; One call timed out, one was cancelled.
       (should (equal seen '("$/cancelRequest" "$/cancelRequest" "hello"))))))
 
-(ert-deftest duet-rpc-gateway-call-is-cancelled-by-quit ()
+(ert-deftest duet-rpc-backend-call-is-cancelled-by-quit ()
   (duet-rpc-test-with-backends
-    (duet-rpc-gateway-request "mcp/initialize")
+    (duet-rpc-request "mcp/initialize")
     (let ((inhibit-quit nil))
       (should (eq 'quit (duet-rpc-test-quitting 0.3
-                          (duet-rpc-call "mcp/hold" nil nil 'gateway)))))
-    (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending)))
-    (should (cl-find "notifications/cancelled" (duet-rpc-gateway-request "mcp/seen")
+                          (duet-rpc-test-call "mcp/hold" nil)))))
+    (should (= 0 (plist-get (duet-rpc-request "gateway/status") :pending)))
+    (should (cl-find "notifications/cancelled" (duet-rpc-request "mcp/seen")
                      :test #'equal :key (lambda (each) (plist-get each :method))))))
-
-(ert-deftest duet-rpc-gateway-needs-its-own-command-beside-a-complete-one ()
-  (duet-rpc-test-with duet-rpc-test-fake
-    (let ((err (should-error (duet-rpc-gateway-request "version") :type 'duet-rpc-error)))
-      (should (string-match-p "`duet-rpc-gateway-command'" (cadr err))))
-    (let ((duet-rpc-gateway-command (list "python3" duet-rpc-test-pyz "gateway")))
-      (should (duet-rpc-gateway-request "gateway/status")))))
 
 
 ;;; Exits
 
-(ert-deftest duet-rpc-gateway-finishes-50-calls-of-a-crashed-backend ()
+(ert-deftest duet-rpc-backend-finishes-50-calls-of-a-crashed-backend ()
   (duet-rpc-test-with-backends
     (let ((ends (make-vector 50 0)) texts other)
-      (should (duet-rpc-gateway-request "mcp/pid"))
+      (should (duet-rpc-request "mcp/pid"))
       (dotimes (i 50)
-        (duet-rpc-gateway-async-request
+        (duet-rpc-async-request
          "plain/hold" nil
          :success-fn (lambda (_) (cl-incf (aref ends i)))
          :timeout-fn (lambda () (cl-incf (aref ends i)))
          :error-fn (lambda (err)
                      (cl-incf (aref ends i))
                      (push (plist-get (plist-get err :data) :stderr) texts))))
-      (duet-rpc-gateway-async-request "mcp/hold" nil
+      (duet-rpc-async-request "mcp/hold" nil
                                       :error-fn (lambda (err) (setq other err)))
-      (let ((err (should-error (duet-rpc-gateway-request "plain/die" '(:code 3))
+      (let ((err (should-error (duet-rpc-request "plain/die" '(:code 3))
                                :type 'duet-rpc-error)))
         (should (= -32803 (duet-rpc-error-code err)))
         (should (= 3 (plist-get (duet-rpc-error-data err) :exitCode))))
@@ -178,47 +141,43 @@
       (accept-process-output nil 0.2)
       (should (equal ends (make-vector 50 1)))
       (should (equal (delete-dups texts) '("last words")))
-      ;; The other backend's call is still pending, and the gateway runs.
+      ;; The other backend's call is still pending, and the daemon runs.
       (should-not other)
-      (should (= 1 (duet-rpc-test-pending 'gateway)))
-      (duet-rpc-gateway-request "mcp/release")
+      (should (= 1 (duet-rpc-test-pending)))
+      (duet-rpc-request "mcp/release")
       (duet-rpc-test-until (equal "ready" (plist-get (duet-rpc-test-backend-status "plain")
                                                      :state)))
-      (should (integerp (duet-rpc-gateway-request "plain/pid"))))))
+      (should (integerp (duet-rpc-request "plain/pid"))))))
 
-(ert-deftest duet-rpc-gateway-restarts-after-a-crash ()
+(ert-deftest duet-rpc-backend-restarts-after-a-crash ()
   (duet-rpc-test-with-backends
-    (let ((pids (list (duet-rpc-gateway-request "plain/pid")
-                      (duet-rpc-gateway-request "mcp/pid")))
+    (let ((pids (list (duet-rpc-request "plain/pid")
+                      (duet-rpc-request "mcp/pid")))
           ended)
       (duet-rpc-backends)
-      (duet-rpc-test-until
-       (string-match-p "gateway started" (duet-rpc--stderr-tail (duet-rpc--server 'gateway) 5)))
-      (duet-rpc-gateway-async-request "plain/hold" nil
+      (duet-rpc-async-request "plain/hold" nil
                                       :error-fn (lambda (err) (push err ended)))
       (let ((shown (duet-rpc-test-messages
-                     (signal-process (duet-rpc-test-gateway-pid) 9)
+                     (signal-process (duet-rpc-test-pid) 9)
                      (duet-rpc-test-until ended))))
-        (should (string-match-p "duet-rpc gateway was killed by signal 9; \
-restarting in 1 s" shown))
-        (should (string-match-p "(C-u M-x duet-rpc-show-log shows all)" shown))
-        (should (string-match-p "gateway started" shown)))
+        (should (string-match-p "duet-rpc was killed by signal 9; \
+restarting in 1 s" shown)))
       (should (= 1 (length ended)))
-      (should (eq 'waiting (duet-rpc-status 'gateway)))
-      (should (string-match-p "plain +gone +0" (duet-rpc-test-row "plain")))
+      (should (eq 'waiting (duet-rpc-status)))
+      (should (string-match-p "plain +backend +gone +0" (duet-rpc-test-row "plain")))
       (duet-rpc-test-until (cl-every #'duet-rpc-test-exited-p pids))
-      (duet-rpc-test-until (eq 'ready (duet-rpc-status 'gateway)))
+      (duet-rpc-test-until (eq 'ready (duet-rpc-status)))
       (duet-rpc-test-until (string-match-p "stopped" (duet-rpc-test-row "plain")))
-      (should (integerp (duet-rpc-gateway-request "plain/pid")))
+      (should (integerp (duet-rpc-request "plain/pid")))
       (duet-rpc-test-until (string-match-p "ready" (duet-rpc-test-row "plain"))))))
 
-(ert-deftest duet-rpc-gateway-gives-up-on-a-broken-configuration ()
+(ert-deftest duet-rpc-backend-gives-up-on-a-broken-configuration ()
   (duet-rpc-test-with-config "[backends.x]\ncommand = 5\n"
     (dotimes (_ duet-rpc--max-quick-exits)
-      (should-error (duet-rpc-gateway-request "version") :type 'duet-rpc-error))
-    (should (eq 'failed (duet-rpc-status 'gateway)))
+      (should-error (duet-rpc-request "version") :type 'duet-rpc-error))
+    (should (eq 'failed (duet-rpc-status)))
     (let ((text (cadr (should-error (duet-rpc-backends) :type 'user-error))))
-      (should (string-match-p "C-u M-x duet-rpc-restart" text))
+      (should (string-match-p "M-x duet-rpc-restart" text))
       (should (string-match-p "backends.x.command" text)))))
 
 
@@ -226,30 +185,30 @@ restarting in 1 s" shown))
 
 (defun duet-rpc-test-asked (method &optional params)
   "Have the backend `plain' ask METHOD with PARAMS; return the answer it got."
-  (let ((answer (duet-rpc-gateway-request
+  (let ((answer (duet-rpc-request
                  "plain/ask" (list :id 1 :method method
                                    :params (or params (make-hash-table))))))
     (or (plist-get answer :error) (list :result (plist-get answer :result)))))
 
-(ert-deftest duet-rpc-gateway-handler-answers-a-backend ()
+(ert-deftest duet-rpc-backend-handler-answers-a-backend ()
   (duet-rpc-test-with-backends
     (let (where)
-      (duet-rpc-gateway-handle "plain/double"
+      (duet-rpc-handle "plain/double"
                                (lambda (params)
                                  (setq where default-directory)
                                  (* 2 (plist-get params :n))))
       (should (equal (duet-rpc-test-asked "double" '(:n 21)) '(:result 42)))
       (should (equal where "/")))
     ;; It may itself call, wait, and prompt the user.
-    (duet-rpc-gateway-handle "plain/roots"
-                             (lambda (_) (list :pid (duet-rpc-gateway-request "mcp/pid"))))
+    (duet-rpc-handle "plain/roots"
+                             (lambda (_) (list :pid (duet-rpc-request "mcp/pid"))))
     (should (integerp (plist-get (plist-get (duet-rpc-test-asked "roots") :result) :pid)))
     ;; Also if more output follows the request.
     (let ((text (make-string 500000 ?x)) received)
-      (duet-rpc-gateway-handle "plain/big" (lambda (params) (push (plist-get params :text) received)))
-      (duet-rpc-gateway-handle "plain/m" (lambda (_) (duet-rpc-gateway-request "plain/pid")))
+      (duet-rpc-handle "plain/big" (lambda (params) (push (plist-get params :text) received)))
+      (duet-rpc-handle "plain/m" (lambda (_) (duet-rpc-request "plain/pid")))
       (should (integerp
-               (plist-get (duet-rpc-gateway-request
+               (plist-get (duet-rpc-request
                            "plain/ask"
                            (list :id 1 :method "m"
                                  :after (vector (list :jsonrpc "2.0" :method "big"
@@ -257,14 +216,14 @@ restarting in 1 s" shown))
                           :result)))
       (duet-rpc-test-until received)
       (should (equal received (list text))))
-    (duet-rpc-gateway-handle "plain/nothing" #'ignore)
+    (duet-rpc-handle "plain/nothing" #'ignore)
     (should (equal (duet-rpc-test-asked "nothing") '(:result nil)))
-    (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending)))))
+    (should (= 0 (plist-get (duet-rpc-request "gateway/status") :pending)))))
 
-(ert-deftest duet-rpc-gateway-answers-whatever-a-handler-does ()
+(ert-deftest duet-rpc-backend-answers-whatever-a-handler-does ()
   (duet-rpc-test-with-backends
     (cl-flet ((asked (function)
-                (duet-rpc-gateway-handle "plain/m" function)
+                (duet-rpc-handle "plain/m" function)
                 (let ((answer (duet-rpc-test-asked "m")))
                   (cons (plist-get answer :code) (plist-get answer :message)))))
       (should (equal (asked (lambda (_) (jsonrpc-error :code 7 :message "not now")))
@@ -280,40 +239,40 @@ restarting in 1 s" shown))
       (should (equal -32603 (car (asked (lambda (_) "\xff")))))
       ;; The user quits; that also ends whatever is waiting.
       (let ((inhibit-quit nil) answer)
-        (duet-rpc-gateway-async-request
+        (duet-rpc-async-request
          "plain/ask" '(:id 2 :method "m" :params [])
          :success-fn (lambda (result) (setq answer (plist-get result :error))))
-        (duet-rpc-gateway-handle "plain/m" (lambda (_) (setq quit-flag t) (while t)))
+        (duet-rpc-handle "plain/m" (lambda (_) (setq quit-flag t) (while t)))
         (should (eq 'quit (condition-case nil (duet-rpc-test-until answer) (quit 'quit))))
         (duet-rpc-test-until answer)
         (should (equal answer '(:code -32800 :message "Request cancelled")))))
-    (should (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending)))))
+    (should (= 0 (plist-get (duet-rpc-request "gateway/status") :pending)))))
 
-(ert-deftest duet-rpc-gateway-refuses-what-nobody-handles-at-once ()
+(ert-deftest duet-rpc-backend-refuses-what-nobody-handles-at-once ()
   (duet-rpc-test-with-backends
-    (duet-rpc-gateway-request "plain/pid")
+    (duet-rpc-request "plain/pid")
     (let ((begin (float-time)))
       (should (equal (plist-get (duet-rpc-test-asked "unknown") :code) -32601))
       (should (< (- (float-time) begin) 2)))
-    (duet-rpc-gateway-handle "plain/unknown" #'always)
+    (duet-rpc-handle "plain/unknown" #'always)
     (should (equal (duet-rpc-test-asked "unknown") '(:result t)))
-    (duet-rpc-gateway-handle "plain/unknown" nil)
+    (duet-rpc-handle "plain/unknown" nil)
     (should (equal (plist-get (duet-rpc-test-asked "unknown") :code) -32601))))
 
-(ert-deftest duet-rpc-gateway-handler-gets-notifications ()
+(ert-deftest duet-rpc-backend-handler-gets-notifications ()
   (duet-rpc-test-with-backends
     (let (received states)
-      (duet-rpc-gateway-handle "plain/flood"
+      (duet-rpc-handle "plain/flood"
                                (lambda (params) (push (plist-get params :number) received)))
-      (duet-rpc-gateway-handle "gateway/stateChanged"
+      (duet-rpc-handle "gateway/stateChanged"
                                (lambda (params) (push (plist-get params :state) states)))
-      (duet-rpc-gateway-request "plain/flood" '(:count 300))
+      (duet-rpc-request "plain/flood" '(:count 300))
       (duet-rpc-test-until (= 300 (length received)))
       (should (equal (nreverse received) (number-sequence 0 299)))
       (should (equal states '("ready")))
       ;; A handler that fails does not block the next notification.
       (setq received nil)
-      (duet-rpc-gateway-handle "plain/flood"
+      (duet-rpc-handle "plain/flood"
                                (lambda (params)
                                  (push params received)
                                  (error "Oops")))
@@ -321,28 +280,28 @@ restarting in 1 s" shown))
         (should (string-match-p
                  "handler of plain/flood failed: Oops"
                  (duet-rpc-test-messages
-                   (duet-rpc-gateway-request "plain/flood" '(:count 3))
+                   (duet-rpc-request "plain/flood" '(:count 3))
                    (duet-rpc-test-until (= 3 (length received))))))))))
 
-(ert-deftest duet-rpc-gateway-replies-while-a-request-is-being-sent ()
+(ert-deftest duet-rpc-backend-replies-while-a-request-is-being-sent ()
   ;; The id of the reply is not mistaken for that of the request.
   (duet-rpc-test-with-backends
-    (duet-rpc-gateway-request "plain/pid")
+    (duet-rpc-request "plain/pid")
     (let ((answered nil))
-      (duet-rpc-gateway-handle "plain/m" (lambda (_) (setq answered t)))
+      (duet-rpc-handle "plain/m" (lambda (_) (setq answered t)))
       (cl-letf* ((send (symbol-function 'process-send-string))
                  ((symbol-function 'process-send-string)
                   (lambda (process string)
                     (funcall send process string)
                     (when (string-match-p "plain/hold" string)
-                      (duet-rpc-gateway-notify "plain/ask" '(:id 1 :method "m"))
+                      (duet-rpc-notify "plain/ask" '(:id 1 :method "m"))
                       (duet-rpc-test-until answered)))))
-        (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
+        (let ((call (duet-rpc-async-request "plain/hold" nil)))
           (should answered)
           (duet-rpc-cancel call)))
-      (should (= 0 (duet-rpc-test-pending 'gateway)))
+      (should (= 0 (duet-rpc-test-pending)))
       (duet-rpc-test-until
-       (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending))))))
+       (= 0 (plist-get (duet-rpc-request "gateway/status") :pending))))))
 
 
 ;;; The list
@@ -352,11 +311,11 @@ restarting in 1 s" shown))
     (duet-rpc-backends)
     (should (derived-mode-p 'duet-rpc-backends-mode))
     (should (equal (mapcar #'car tabulated-list-entries) '("plain" "mcp")))
-    (should (string-match-p "plain +stopped +0 +0 +plain, content-length"
+    (should (string-match-p "plain +backend +stopped +0 +0 +plain, content-length"
                             (duet-rpc-test-row "plain")))
-    (let ((pid (duet-rpc-gateway-request "mcp/pid")))
+    (let ((pid (duet-rpc-request "mcp/pid")))
       (duet-rpc-test-until
-       (string-match-p (format "mcp +ready +%d +0 +0 +[0-9]+s +mcp, lines" pid)
+       (string-match-p (format "mcp +backend +ready +%d +0 +0 +[0-9]+s +mcp, lines" pid)
                        (duet-rpc-test-row "mcp"))))
     ;; While nothing changes, nothing is requested.
     (accept-process-output nil 0.3)
@@ -366,42 +325,42 @@ restarting in 1 s" shown))
         (accept-process-output nil 0.05))
       (should (= last duet-rpc--last-token))
       (should-not (cl-some #'timer--repeat-delay timer-list)))
-    (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
+    (let ((call (duet-rpc-async-request "plain/hold" nil)))
       (duet-rpc-test-until
-       (string-match-p "plain +ready +[0-9]+ +1 " (duet-rpc-test-row "plain")))
+       (string-match-p "plain +backend +ready +[0-9]+ +1 " (duet-rpc-test-row "plain")))
       (duet-rpc-cancel call)
       (duet-rpc-test-until
-       (string-match-p "plain +ready +[0-9]+ +0 " (duet-rpc-test-row "plain"))))
+       (string-match-p "plain +backend +ready +[0-9]+ +0 " (duet-rpc-test-row "plain"))))
     ;; A change while it waits for a reply is not lost.
     (duet-rpc-test-until (not duet-rpc--refreshing))
     (setq duet-rpc--refreshing t)
-    (duet-rpc--refresh-backends-async (duet-rpc--server 'gateway))
-    (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
+    (duet-rpc--refresh-backends-async (duet-rpc--server))
+    (let ((call (duet-rpc-async-request "plain/hold" nil)))
       (duet-rpc-test-until
-       (string-match-p "plain +ready +[0-9]+ +1 " (duet-rpc-test-row "plain")))
+       (string-match-p "plain +backend +ready +[0-9]+ +1 " (duet-rpc-test-row "plain")))
       (duet-rpc-cancel call))
     ;; While not displayed, it is updated only on demand.
     (duet-rpc-test-until (not duet-rpc--refreshing))
     (quit-window)
     (let ((before (duet-rpc-test-row "plain")))
-      (duet-rpc-gateway-request "gateway/stop" '(:backend "plain"))
+      (duet-rpc-request "gateway/stop" '(:backend "plain"))
       (duet-rpc-test-until (equal "stopped" (plist-get (duet-rpc-test-backend-status "plain")
                                                        :state)))
       (should (equal before (duet-rpc-test-row "plain")))
       (pop-to-buffer "*duet-rpc backends*")
       (call-interactively (key-binding "g"))
-      (should (string-match-p "plain +stopped" (duet-rpc-test-row "plain"))))
+      (should (string-match-p "plain +backend +stopped" (duet-rpc-test-row "plain"))))
     ;; Sorted by number.
     (goto-char (point-min))
-    (tabulated-list-sort 2)
-    (tabulated-list-sort 2)
+    (tabulated-list-sort 3)
+    (tabulated-list-sort 3)
     (revert-buffer)
     (should (equal (tabulated-list-get-id (point-min)) "mcp"))))
 
 (ert-deftest duet-rpc-backends-restarts-and-stops ()
   (duet-rpc-test-with-backends
-    (let ((pid (duet-rpc-gateway-request "mcp/pid"))
-          (other (duet-rpc-gateway-request "plain/pid")))
+    (let ((pid (duet-rpc-request "mcp/pid"))
+          (other (duet-rpc-request "plain/pid")))
       (duet-rpc-backends)
       (duet-rpc-test-go-to "mcp")
       (call-interactively (key-binding "r"))
@@ -413,13 +372,13 @@ restarting in 1 s" shown))
       ;; Point stays on its line, in the window too.
       (should (equal "mcp" (tabulated-list-get-id)))
       (should (equal "mcp" (tabulated-list-get-id (window-point))))
-      (should (= other (duet-rpc-gateway-request "plain/pid")))
+      (should (= other (duet-rpc-request "plain/pid")))
       (dolist (key '("k" "s"))
-        (should (duet-rpc-gateway-request "mcp/pid"))
+        (should (duet-rpc-request "mcp/pid"))
         (duet-rpc-test-until (string-match-p "ready" (duet-rpc-test-row "mcp")))
         (call-interactively (key-binding key))
-        (duet-rpc-test-until (string-match-p "mcp +stopped" (duet-rpc-test-row "mcp"))))
-      (should (= other (duet-rpc-gateway-request "plain/pid")))
+        (duet-rpc-test-until (string-match-p "mcp +backend +stopped" (duet-rpc-test-row "mcp"))))
+      (should (= other (duet-rpc-request "plain/pid")))
       (goto-char (point-max))
       (should-error (duet-rpc-backends-restart) :type 'user-error))))
 
@@ -428,10 +387,10 @@ restarting in 1 s" shown))
       (concat (duet-rpc-test-backend "broken" "lines" "die-at-once=7")
               "[backends.missing]\ncommand = [\"no-such-program\"]\n")
     (duet-rpc-backends)
-    (should-error (duet-rpc-gateway-request "missing/x") :type 'duet-rpc-error)
+    (should-error (duet-rpc-request "missing/x") :type 'duet-rpc-error)
     (duet-rpc-test-until (string-match-p "failed.*no-such-program"
                                          (duet-rpc-test-row "missing")))
-    (should-error (duet-rpc-gateway-request "broken/x") :type 'duet-rpc-error)
+    (should-error (duet-rpc-request "broken/x") :type 'duet-rpc-error)
     (duet-rpc-test-until (string-match-p "backoff.*7" (duet-rpc-test-row "broken")))
     (duet-rpc-test-go-to "broken")
     (call-interactively (key-binding "l"))
@@ -444,16 +403,19 @@ restarting in 1 s" shown))
     (should (string-match-p "nothing" (buffer-string)))
     (duet-rpc-test-go-to "broken")
     (call-interactively (key-binding "L"))
-    (should (equal (buffer-name) "*duet-rpc gateway log*"))
+    (should (equal (buffer-name) "*duet-rpc log*"))
     (duet-rpc-test-until (string-match-p "broken.*not today" (buffer-string)))))
 
-(ert-deftest duet-rpc-backends-says-how-to-configure-one ()
+(ert-deftest duet-rpc-backends-says-that-there-are-none ()
   (duet-rpc-test-with-config ""
-    (should (string-match-p "No backends are configured.*\\[backends.NAME\\]"
-                            (duet-rpc-test-messages (duet-rpc-backends))))))
+    (should (string-match-p "No workers and no backends.*\\[backends.NAME\\]"
+                            (duet-rpc-test-messages (duet-rpc-backends))))
+    (should (derived-mode-p 'duet-rpc-backends-mode))
+    (should-not tabulated-list-entries)))
 
 (ert-deftest duet-rpc-backends-calls-a-tool-or-a-method ()
   (duet-rpc-test-with-backends
+    (duet-rpc-request "mcp/initialize")  ; a list does not wait for a slow start
     (duet-rpc-backends)
     (duet-rpc-test-go-to "mcp")
     (duet-rpc-test-typing "tool0 RET 5 RET" (call-interactively (key-binding "c")))
@@ -465,64 +427,44 @@ restarting in 1 s" shown))
 
 ;;; Calling interactively
 
-(ert-deftest duet-rpc-call-offers-tools-once-the-gateway-runs ()
+(ert-deftest duet-rpc-call-offers-tools ()
   (duet-rpc-test-with-backends
+    (duet-rpc-request "mcp/initialize")  ; a list does not wait for a slow start
     (let (table)
       (cl-letf (((symbol-function 'completing-read)
                  (lambda (_ collection &rest _) (setq table collection) "version")))
-        (cl-flet ((offered ()
-                    (duet-rpc--read-method "Call: " (duet-rpc--methods))
-                    (all-completions "" table)))
-          (should-not (member "mcp__tool0" (offered)))
-          (should (eq 'stopped (duet-rpc-status 'gateway)))
-          (duet-rpc-gateway)
-          (let ((names (offered)))
-            (dolist (name '("mcp__tool0" "mcp__tool1" "gateway/status" "version"))
-              (should (= 1 (cl-count name names :test #'equal)))))
-          (should (string-match-p
-                   "([[]x])"
-                   (funcall (alist-get 'annotation-function
-                                       (cdr (funcall table "" nil 'metadata)))
-                            "mcp__tool0"))))))))
+        (duet-rpc--read-method "Call: " (duet-rpc--methods))
+        (let ((names (all-completions "" table)))
+          (dolist (name '("mcp__tool0" "mcp__tool1"))
+            (should (= 1 (cl-count name names :test #'equal))))
+          (should-not (member "gateway/status" names)))
+        (should (equal '("gateway/status") (all-completions "gateway/sta" table)))
+        (should (equal '("version") (all-completions "version" table)))
+        (should (string-match-p
+                 "([[]x])"
+                 (funcall (alist-get 'annotation-function
+                                     (cdr (funcall table "" nil 'metadata)))
+                          "mcp__tool0")))))))
 
-(ert-deftest duet-rpc-call-goes-to-the-right-server ()
+(ert-deftest duet-rpc-call-takes-methods-without-a-description ()
   (duet-rpc-test-with-backends
-    (duet-rpc-gateway)
+    (duet-rpc-request "mcp/initialize")  ; a list does not wait for a slow start
     (with-temp-buffer
       (duet-rpc-test-typing "mcp__tool1 RET 7 RET" (call-interactively #'duet-rpc-call))
       (should (equal (duet-rpc-test-called) '("tool1" :x 7)))
       (duet-rpc-call-again)
       (should (equal (duet-rpc-test-called) '("tool1" :x 7)))
-      ;; A method without a description, with the name of a backend.
       (duet-rpc-test-typing "plain/echo RET RET {\"b\":2} RET"
         (call-interactively #'duet-rpc-call))
       (should (equal (duet-rpc-test-result) '(:b 2)))
-      ;; A method of the daemon, even if the gateway has one of that name.
-      (duet-rpc-test-typing "version RET" (call-interactively #'duet-rpc-call))
-      (should (= 0 (cl-count-if (lambda (each) (plist-get each :role))
-                                (list (duet-rpc--find-description "version")))))
       (should (equal (should-error
                       (duet-rpc-test-typing "other/echo RET RET RET"
                         (call-interactively #'duet-rpc-call)))
-                     '(user-error "other/echo: Method not found: other/echo"))))))
-
-(ert-deftest duet-rpc-call-works-while-the-gateway-hangs ()
-  (duet-rpc-test-with-backends
-    (let ((duet-rpc-gateway-command '("sleep" "30"))
-          (duet-rpc-timeout 1))
-      (duet-rpc-gateway)
-      (let (names)
-        (should (string-match-p
-                 "cannot list the tools behind the gateway"
-                 (duet-rpc-test-messages
-                   (setq names (mapcar (lambda (each) (plist-get each :name))
-                                       (duet-rpc--methods))))))
-        (should (member "version" names)))
-      (duet-rpc-stop 'gateway))))
+                     '(user-error "other/echo: Method not found"))))))
 
 (defun duet-rpc-test-tool (how &rest result)
   "Call a tool that returns RESULT; use that in the way HOW."
-  (duet-rpc-call "mcp/tools/call" result how 'gateway))
+  (duet-rpc-test-call "mcp/tools/call" result how))
 
 (ert-deftest duet-rpc-call-shows-what-tools-return ()
   (duet-rpc-test-with-backends
@@ -561,63 +503,34 @@ restarting in 1 s" shown))
                    '(user-error "mcp/tools/call: failed")))))
 
 (duet-rpc-define-command duet-rpc-test-tool-command "mcp__tool0"
-  :params (:x prompt) :gateway t :result (lambda (result) (setq duet-rpc-test-got result)))
+  :params (:x prompt) :result (lambda (result) (setq duet-rpc-test-got result)))
 
 (ert-deftest duet-rpc-define-command-takes-a-tool ()
   (duet-rpc-test-with-backends
+    (duet-rpc-request "mcp/initialize")  ; a list does not wait for a slow start
     (with-temp-buffer
       (duet-rpc-test-typing "8 RET" (duet-rpc-test-tool-command))
       (should (equal (plist-get duet-rpc-test-got :arguments) '(:x 8))))))
-
-(ert-deftest duet-rpc-generate-wrappers-writes-tools ()
-  (let ((file (make-temp-file "duet-methods" nil ".el")))
-    (unwind-protect
-        (duet-rpc-test-with-backends
-          (duet-rpc-gateway)
-          (duet-rpc-generate-wrappers file "gw")
-          (load file nil t)
-          (should (equal (plist-get (funcall 'gw-mcp-tool0 3) :arguments) '(:x 3)))
-          (should (plist-get (funcall 'gw-version) :version)))
-      (delete-file file))))
-
 
 ;;; Lists and status
 
 (ert-deftest duet-rpc-list-methods-has-the-tools ()
   (duet-rpc-test-with-backends
-    (duet-rpc-gateway)
+    (duet-rpc-request "mcp/initialize")  ; a list does not wait for a slow start
+    (duet-rpc-restart)
     (duet-rpc-list-methods)
     (goto-char (point-min))
     (should (search-forward "mcp__tool0"))
     (duet-rpc-test-typing "4 RET" (duet-rpc-methods-call))
     (should (equal (duet-rpc-test-called) '("tool0" :x 4)))))
 
-(ert-deftest duet-rpc-mode-line-has-the-gateway ()
-  (cl-flet ((shown () (substring-no-properties (string-join (duet-rpc--mode-line)))))
-    (duet-rpc-test-with-backends
-      (duet-rpc-gateway)
-      (should (equal (shown) " duet+gw:starting"))
-      (duet-rpc-gateway-request "version")
-      (should (equal (shown) " duet+gw"))
-      (duet-rpc-request "version")
-      (should (equal (shown) " duet:ready+gw"))
-      (let ((call (duet-rpc-gateway-async-request "plain/hold" nil)))
-        (should (equal (shown) " duet:ready+gw:busy 1"))
-        (duet-rpc-cancel call))
-      (duet-rpc-stop 'gateway)
-      (should (equal (shown) " duet:ready")))))
-
-(ert-deftest duet-rpc-doctor-looks-at-the-gateway ()
+(ert-deftest duet-rpc-doctor-looks-at-the-backends ()
   (duet-rpc-test-with-backends
+    (duet-rpc-request "plain/pid")
     (duet-rpc-doctor)
-    (should (string-match-p "^Gateway +stopped: not running; M-x duet-rpc-gateway"
-                            (buffer-string)))
-    (duet-rpc-test-until (string-match-p "^Ping +[0-9.]+ ms" (buffer-string)))
-    (duet-rpc-gateway-request "plain/pid")
-    (duet-rpc-doctor)
-    (duet-rpc-test-until (not (string-match-p " \\.\\.\\.$" (buffer-string))))
+    (duet-rpc-test-until (not (string-match-p "^…" (buffer-string))) 30)
     (should (string-match-p
-             "^Gateway +ready, process [0-9]+, .*2 backends\n +plain: ready *\n +mcp: stopped"
+             "^✓ backends +plain (backend): ready\n +mcp (backend): ready"
              (buffer-string)))))
 
 (ert-deftest duet-rpc-backends-survives-a-failed-request ()
@@ -626,7 +539,7 @@ restarting in 1 s" shown))
     (cl-letf (((symbol-function 'duet-rpc--running-p) #'always)
               ((symbol-function 'duet-rpc--async-request)
                (lambda (&rest _) (signal 'duet-rpc-error '("cannot be sent")))))
-      (duet-rpc--refresh-backends-async (duet-rpc--server 'gateway)))
+      (duet-rpc--refresh-backends-async (duet-rpc--server)))
     (should-not duet-rpc--refreshing)))
 
 ;;; gateway-tests.el ends here

@@ -4,9 +4,6 @@
 
 (require 'duet-rpc-test-helpers)
 
-(defconst duet-rpc-test-top
-  (expand-file-name "../../" duet-rpc-test-directory))
-
 (defmacro duet-rpc-test-with-methods (&rest body)
   "Run BODY with a daemon that has the test's methods and the examples."
   (declare (indent 0) (debug t))
@@ -20,13 +17,15 @@
        ,@body)))
 
 (defun duet-rpc-test-define-examples ()
-  "Evaluate the Lisp in the docstring of each example."
-  (dolist (file (directory-files (expand-file-name "examples" duet-rpc-test-top) t "\\.py\\'"))
-    (with-temp-buffer
-      (insert-file-contents file)
-      (while (re-search-forward "^(duet-rpc-define-command" nil t)
-        (goto-char (match-beginning 0))
-        (eval (read (current-buffer)) t)))))
+  "Define commands that call some of the examples."
+  (eval '(progn
+           (duet-rpc-define-command my-json "reformat_json"
+             :params (:text region) :result replace)
+           (duet-rpc-define-command my-sql-tidy "reformat_sql"
+             :params (:text region) :result replace)
+           (duet-rpc-define-command my-readability "text.readability"
+             :params (:text region) :result buffer))
+        t))
 
 (ert-deftest duet-rpc-quit-interrupts-a-busy-python-loop ()
   (duet-rpc-test-with-methods
@@ -50,7 +49,10 @@
                               :success-fn (lambda (answer) (setq result answer)))
       (duet-rpc-test-until result)
       (should (= result 5))
-      (should (equal (reverse steps) '(1 2 3 4 5))))))
+      ;; Of reports in quick succession some are left out, but never the last.
+      (should (= (car (last steps)) 1))
+      (should (= (car steps) 5))
+      (should (apply #'> steps)))))
 
 (ert-deftest duet-rpc-errors-of-python-are-conditions ()
   (duet-rpc-test-with-methods
@@ -80,17 +82,20 @@
       (insert "{\"a\":[1,2]}")
       (push-mark (point-min) t t)
       (call-interactively 'my-json)
+      (duet-rpc-test-idle)
       (should (equal (buffer-string) "{\n  \"a\": [\n    1,\n    2\n  ]\n}\n"))
       (erase-buffer)
       (insert "select a from t")
       (push-mark (point-min) t t)
       (call-interactively 'my-sql-tidy)
+      (duet-rpc-test-idle)
       (should (equal (buffer-string) "SELECT a\nFROM t\n"))
       (erase-buffer)
       (insert "One two. Three!")
       (push-mark (point-min) t t)
       (save-window-excursion
         (call-interactively 'my-readability)
+        (duet-rpc-test-idle)
         (with-current-buffer "*duet-rpc result*"
           (should (string-match-p "\"words\": 3" (buffer-string))))))))
 
@@ -117,30 +122,29 @@
                   nil config nil 'silent)
     (unwind-protect
         (duet-rpc-test-with-pyz
-          (write-region (duet-rpc-test-readme "Your first method in two minutes" "python")
+          (write-region (duet-rpc-test-readme "The same function everywhere" "python")
                         nil file nil 'silent)
           (let ((shown
                  (duet-rpc-test-messages
                    (with-temp-buffer
                      (emacs-lisp-mode) ; for its comments
-                     (insert (duet-rpc-test-readme "Your first method in two minutes" "elisp")
-                             (duet-rpc-test-readme "The Emacs side" "elisp"))
+                     (insert (duet-rpc-test-readme "The Emacs side" "elisp"))
                      (goto-char (point-min))
                      (while (progn (forward-comment (point-max)) (not (eobp)))
                        (let ((form (read (current-buffer))))
                          (duet-rpc-test-until (and (= 0 (duet-rpc-test-pending))
-                                                   (= 0 (duet-rpc-test-pending 'gateway))
                                                    (null duet-rpc--queue)))
                          (unless (equal form '(duet-rpc-notify "shutdown"))
                            (eval form t)))))
                    (with-temp-buffer
                      (insert "to be or not to be")
-                     (call-interactively 'my-top-words)))))
+                     (call-interactively 'my-top-words)
+                     (duet-rpc-test-idle)))))
             (should (string-match-p "setLogLevel: Invalid params: level: expected one of debug"
                                     shown))
             (should (string-match-p "^{\"to\":2,\"be\":2,\"or\":1}$" shown)))
           (duet-rpc-test-until
-           (cl-find "initialized" (duet-rpc-gateway-request "py/seen")
+           (cl-find "initialized" (duet-rpc-request "py/seen")
                     :test #'equal :key (lambda (each) (plist-get each :method))))
           (should (string-prefix-p
                    "file:///" (plist-get (aref (plist-get (funcall (gethash "time/roots/list"
@@ -149,13 +153,7 @@
                                                           :roots)
                                                0)
                                          :uri)))
-          (should (commandp 'my-time-here))
-          (let ((wrappers (make-temp-file "duet-methods" nil ".el")))
-            (duet-rpc-generate-wrappers wrappers "duet")
-            (load wrappers nil t)
-            (delete-file wrappers)
-            (should (equal (funcall 'duet-word-count "to be or not to be" 2)
-                           '(:to 2 :be 2)))))
+          (should (commandp 'my-time-here)))
       (delete-file config)
       (delete-file file))))
 

@@ -4,7 +4,7 @@
 
 ;; tests/interop/test_gateway_servers.py runs this where the servers are installed.
 ;; DUET_RPC_CONFIG puts `pylsp', `time', `files' and `everything' behind the
-;; gateway; FOLDER is the one that `files' serves.
+;; daemon; FOLDER is the one that `files' serves.
 
 ;;; Code:
 
@@ -20,20 +20,20 @@
 (ert-deftest duet-rpc-has-tools-and-completions-over-one-connection ()
   (duet-rpc-test-with-pyz
     (let ((duet-rpc-timeout 30) received roots process)
-      (duet-rpc-gateway-handle "everything/roots/list"
-                               (lambda (_)
-                                 (setq roots t)
-                                 '(:roots [(:uri "file:///one" :name "one")])))
-      (duet-rpc-gateway-handle "everything/sampling/createMessage"
-                               (lambda (_)
-                                 '( :model "none" :role "assistant"
-                                    :content (:type "text" :text "Well enough."))))
-      (duet-rpc-gateway-handle "pylsp/textDocument/publishDiagnostics"
-                               (lambda (params) (setq received params)))
+      (duet-rpc-handle "everything/roots/list"
+                       (lambda (_)
+                         (setq roots t)
+                         '(:roots [(:uri "file:///one" :name "one")])))
+      (duet-rpc-handle "everything/sampling/createMessage"
+                       (lambda (_)
+                         '( :model "none" :role "assistant"
+                            :content (:type "text" :text "Well enough."))))
+      (duet-rpc-handle "pylsp/textDocument/publishDiagnostics"
+                       (lambda (params) (setq received params)))
       ;; The list of tools does not wait for a server that takes long to start.
       (dolist (name '("time" "files" "everything"))
-        (duet-rpc-gateway-request (concat name "/initialize")))
-      (setq process (duet-rpc--server-process (duet-rpc--server 'gateway)))
+        (duet-rpc-request (concat name "/initialize")))
+      (setq process (duet-rpc--server-process (duet-rpc--server)))
       (save-window-excursion
         ;; Tools of MCP servers, by hand.
         (with-temp-buffer
@@ -45,41 +45,38 @@
                       duet-rpc-test-folder)
             (call-interactively #'duet-rpc-call))
           (should (equal (duet-rpc-test-shown) "Grüße"))
-          (duet-rpc-call "everything__get-structured-content" '(:location "New York")
-                         nil 'gateway)
+          (duet-rpc-test-call "everything__get-structured-content" '(:location "New York"))
           (should (string-match-p "\\`{\n +\"temperature\": " (duet-rpc-test-shown)))
-          (duet-rpc-call "everything__get-tiny-image" nil nil 'gateway)
+          (duet-rpc-test-call "everything__get-tiny-image" nil)
           (should (string-match-p "\\[image, image/png, [0-9]+ bytes]" (duet-rpc-test-shown)))
           (should (string-match-p
                    "files__read_text_file: .*denied"
-                   (cadr (should-error (duet-rpc-call "files__read_text_file"
-                                                      '(:path "/etc/hostname")
-                                                      nil 'gateway)
+                   (cadr (should-error (duet-rpc-test-call "files__read_text_file"
+                                                      '(:path "/etc/hostname"))
                                        :type 'user-error))))
           ;; What a server asks on the way, a function here answers.
-          (duet-rpc-call "everything__trigger-sampling-request" '(:prompt "Well?")
-                         nil 'gateway)
+          (duet-rpc-test-call "everything__trigger-sampling-request" '(:prompt "Well?"))
           (should (string-match-p "Well enough" (duet-rpc-test-shown)))
           (duet-rpc-test-until roots)
           ;; A slow one.
           (let ((inhibit-quit nil))
             (should (eq 'quit
                         (duet-rpc-test-quitting 0.5
-                          (duet-rpc-call "everything__trigger-long-running-operation"
-                                         '(:duration 60 :steps 600) nil 'gateway)))))
+                          (duet-rpc-test-call "everything__trigger-long-running-operation"
+                                         '(:duration 60 :steps 600))))))
           (duet-rpc-test-until
-           (= 0 (plist-get (duet-rpc-gateway-request "gateway/status") :pending))))
+           (= 0 (plist-get (duet-rpc-request "gateway/status") :pending))))
         ;; A language server.
         (let ((document (list :uri (concat "file://" duet-rpc-test-folder "a.py"))))
-          (duet-rpc-gateway-request "pylsp/initialize"
+          (duet-rpc-request "pylsp/initialize"
                                     (list :processId (emacs-pid) :rootUri nil
                                           :capabilities (make-hash-table)))
-          (duet-rpc-gateway-notify "pylsp/initialized" (make-hash-table))
-          (duet-rpc-gateway-notify
+          (duet-rpc-notify "pylsp/initialized" (make-hash-table))
+          (duet-rpc-notify
            "pylsp/textDocument/didOpen"
            (list :textDocument (append document '( :languageId "python" :version 1
                                                    :text "import json\njson.du"))))
-          (let ((found (duet-rpc-gateway-request
+          (let ((found (duet-rpc-request
                         "pylsp/textDocument/completion"
                         (list :textDocument document :position '(:line 1 :character 7)))))
             (should (cl-find-if (lambda (item)
@@ -90,7 +87,7 @@
         (duet-rpc-backends)
         (dolist (name '("pylsp" "time" "files" "everything"))
           (goto-char (point-min))
-          (should (re-search-forward (format "^ %s +ready +[0-9]+ +0 +0 " name)))))
-      (should (eq process (duet-rpc--server-process (duet-rpc--server 'gateway)))))))
+          (should (re-search-forward (format "^ %s +backend +ready +[0-9]+ +0 +0 " name)))))
+      (should (eq process (duet-rpc--server-process (duet-rpc--server)))))))
 
 ;;; servers.el ends here

@@ -52,7 +52,7 @@ def fake(
         (["--", "a=1"], {"a": 1}),
         (['{"a": "b=c"}'], {"a": "b=c"}),
         (["[1, [2]]"], [1, [2]]),
-        (["{}"], {}),
+        (["{}"], None),
         (["[]"], []),
     ],
 )  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_dash_is_json_on_stdin(stdin: bytes, params: object, env: dict[str, st
         (["call", "m", "-"], b"3", "expected a JSON object or array"),
         (["call", "m", "-"], b"[\xff]", "stdin is not UTF-8"),
         (["call", "m", "--frobnicate"], b"", "unknown option '--frobnicate' (python"),
-        (["call", "m", "--json"], b"", "--json is an option of doctor, not of call"),
+        (["call", "m", "--json"], b"", "--json is an option of doctor, list, env, not of call"),
         (["call", "m", "--log-level", "loud"], b"", "unknown log level 'loud' (debug"),
     ],
 )
@@ -130,12 +130,13 @@ def test_the_daemon_logs_from_warn_on_unless_told_otherwise(
     def flags(*words: str, **more: str) -> object:
         return json.loads(fake("echo", ["call", *words], {**env, **more})[1])[0]
 
-    assert flags("m") == ["--log-level", "warn"]
-    assert flags("m", "--log-level=debug") == ["--log-level", "debug"]
-    assert flags("--no-color", "m") == ["--log-level", "warn", "--no-color"]
+    assert flags("m") == ["--log-level", "warn", "--debug"]
+    assert flags("m", "--debug") == ["--log-level", "warn", "--debug"]
+    assert flags("m", "--log-level=debug") == ["--log-level", "debug", "--debug"]
+    assert flags("--no-color", "m") == ["--log-level", "warn", "--no-color", "--debug"]
     config = tmp_path / "config.toml"
     config.write_text('[log]\nlevel = "error"\n')
-    assert flags("m", DUET_RPC_CONFIG=str(config)) == ["--log-level", "error"]
+    assert flags("m", DUET_RPC_CONFIG=str(config)) == ["--log-level", "error", "--debug"]
 
 
 def test_a_wrong_configuration_is_reported_once(env: dict[str, str], tmp_path: Path) -> None:
@@ -190,6 +191,9 @@ def test_a_deeply_nested_result_is_no_traceback(env: dict[str, str]) -> None:
     assert (code, out.count("[")) == (0, 900)
     reply = '{"jsonrpc":"2.0","id":1,"result":' + "[" * 60_000 + "]" * 60_000 + "}"
     code, out, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
+    if code == 0:  # the parser of Python 3.14 and later can read it
+        assert out.count("[") == 60_000
+        return
     assert (code, out) == (1, "")
     assert "the daemon's reply is not valid JSON\n" in err
 
@@ -266,6 +270,15 @@ def test_an_unknown_method_brings_the_nearest(method: str, hint: str, env: dict[
     assert second.startswith(f"  {hint}")
 
 
+def test_without_a_nearest_one_the_users_own_methods_come_first(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from duet_rpc import method\n@method\ndef mine() -> int: return 1\n")
+    _, _, err = invoke(["call", "--methods", str(file), "zzz"], env)
+    assert "  available: mine, initialize, listMethods" in err
+
+
 def test_wrong_params_bring_the_signature(env: dict[str, str]) -> None:
     code, out, err = invoke(["call", "setLogLevel", "level=loud"], env)
     assert (code, out) == (1, "")
@@ -309,6 +322,112 @@ def test_the_daemons_log_comes_before_the_error_message(env: dict[str, str]) -> 
     assert err.endswith(
         "  the log has the reason: on stderr, or in the file that DUET_RPC_LOG names\n"
     )
+
+
+RAISED = {
+    "type": "KeyError",
+    "text": "'x'",
+    "place": "/home/me/methods/words.py:12",
+    "traceback": "Traceback (most recent call last):\n"
+    '  File "/home/me/methods/words.py", line 12, in word_count\n'
+    "    return {}['x']\n"
+    "KeyError: 'x'\x1b[2J\n",
+}
+
+
+def test_a_failed_method_is_shown_with_type_text_and_place(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    error = {"code": -32603, "message": "Internal error", "data": RAISED}
+    reply = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})
+    head = "duet-rpc: word_count: KeyError: 'x' (words.py:12)\n"
+    code, out, err = fake("raw", ["call", "word_count"], env, FAKE_REPLY=reply)
+    assert (code, out) == (1, "")
+    hint = "  --debug shows the traceback; `call --pdb` stops there in the debugger\n"
+    assert err == head + hint
+    config = tmp_path / "config.toml"
+    config.write_text("debug = true\n")
+    for words, file in ((["--debug"], ""), ([], str(config))):
+        more = {**env, "FAKE_REPLY": reply, "DUET_RPC_CONFIG": file}
+        command = ["raw", "call", "word_count", *words]
+        _, _, err = invoke(command, more, command=WITH_DAEMON, tracebacks=True)
+        assert err == head + RAISED["traceback"].replace("\x1b", "\\x1b")
+
+
+@pytest.mark.parametrize(
+    ("data", "head"),
+    [
+        ({"type": "KeyError", "text": "", "place": "a.py:1"}, "m: KeyError (a.py:1)\n"),
+        ({"type": "KeyError", "text": "a\nb"}, "m: KeyError: a\\nb\n"),
+        ({"type": 3, "text": "x", "place": ""}, "Internal error (-32603)\n"),
+        ("x", "Internal error (-32603)\n"),
+    ],
+)
+def test_less_than_all_of_an_exception_is_shown_too(
+    env: dict[str, str], data: object, head: str
+) -> None:
+    error = {"code": -32603, "message": "Internal error", "data": data}
+    reply = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})
+    _, _, err = fake("raw", ["call", "m"], env, FAKE_REPLY=reply)
+    assert err.startswith(f"duet-rpc: {head}")
+
+
+BOOM = "from duet_rpc import method\n@method\ndef boom() -> int:\n    return {}['x']\n"
+
+
+def test_no_error_is_shown_twice_on_a_terminal(env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "words.py"
+    file.write_text(BOOM)
+    _, _, err = invoke(["call", "--methods", str(file), "boom"], env)
+    assert err.count("words.py:4") == 1
+    wrong = ["call", "setLogLevel", "level=loud"]
+    assert "WARN" not in invoke(wrong, env)[2]
+    assert " WARN  method=setLogLevel" in invoke([*wrong, "--log-level", "warn"], env)[2]
+    log = tmp_path / "log"
+    assert "WARN" not in invoke(wrong, {**env, "DUET_RPC_LOG": str(log)})[2]
+    assert " WARN  method=setLogLevel" in log.read_text(), "a file is no terminal"
+
+
+def test_the_author_is_told_type_text_and_line(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text(BOOM)
+    (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
+    words = ["call", "boom"]
+    for name in ("words.py", "bad.py"):
+        words += ["--methods", str(tmp_path / name)]
+    _, _, err = invoke(words, env)
+    problem, head, hint = err.splitlines()
+    assert problem.startswith("duet-rpc: bad.py:2: SyntaxError")
+    assert head == "duet-rpc: boom: KeyError: 'x' (words.py:4)"
+    assert hint.startswith("  --debug shows the traceback")
+    _, _, err = invoke([*words, "--debug"], env, tracebacks=True)
+    assert f'  File "{tmp_path / "words.py"}", line 4, in boom\n' in err
+    assert err.endswith("KeyError: 'x'\n")
+    assert f'  File "{tmp_path / "bad.py"}", line 2\n' in err
+    assert err.count("Traceback") == 1  # Python prints none for the syntax error
+
+
+def test_a_method_and_its_children_see_no_variables_of_call(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "words.py"
+    file.write_text(
+        "import os\nfrom duet_rpc import method\n@method\ndef names() -> list:\n"
+        "    return [name for name in os.environ if name.startswith('DUET_RPC')]\n"
+    )
+    assert invoke(["call", "--methods", str(file), "names"], env) == (0, "[]\n", "")
+
+
+def test_what_the_daemon_has_to_say_is_printed_once(env: dict[str, str]) -> None:
+    code, out, err = fake("say", ["call", "version"], env)
+    assert (code, out, err) == (
+        0,
+        '"done"\n',
+        "a\nb\nduet-rpc: words.py:1: \\x1b[2JSyntaxError\n",
+    )
+    code, _, err = fake("say", ["call", "m"], env)
+    assert code == 1
+    assert err.count("words.py:1") == 1
+    assert err.endswith("  could not be loaded: other.py:2: KeyError\n")
 
 
 def test_an_error_raised_by_a_method_shows_its_data(env: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -64,10 +65,15 @@ class Caller:
             if "method" not in json.loads(body):
                 return load(body)
 
-    def cancel(self) -> float:
-        """Cancel the method, expect it to end; return how long that took."""
+    def cancel(self, again: bool = False) -> float:
+        """Cancel the method, expect it to end; return how long that took.
+
+        `again` is for an event loop, which swallows what is raised between two callbacks.
+        """
         start = time.monotonic()
         self.client.send(cancel(1))
+        while again and self.client.silent_for(3.0):
+            self.client.send(cancel(1))
         assert self.reply() == {"jsonrpc": "2.0", "id": 1, "error": CANCELLED}
         return time.monotonic() - start
 
@@ -143,7 +149,7 @@ def test_the_same_method_is_cancelled_again_and_again(method: str, tmp_path: Pat
     with caller(tmp_path) as calls:
         for _ in range(15 if "asyncio" in method else 40):
             calls.start(method)
-            calls.cancel()
+            calls.cancel(again="asyncio" in method)
         calls.check_next()
 
 
@@ -327,3 +333,27 @@ def test_a_cancel_of_a_method_with_a_child_reaches_the_method(tmp_path: Path) ->
             calls.start("behind_a_child_that_sleeps")
             calls.cancel()
         calls.check_next()
+
+
+def test_a_package_whose_import_was_interrupted_can_be_imported_again(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    package = tmp_path / "site/half"
+    package.mkdir(parents=True)
+    (package / "part.py").write_text("VALUE = 7\n")
+    (package / "__init__.py").write_text(
+        "import os, time\nfrom .part import *\n"
+        f"if not os.path.exists({str(mark)!r}):\n    open({str(mark)!r}, 'w').close()\n"
+        "    time.sleep(60)\nVALUE = part.VALUE\n"
+    )
+    file = tmp_path / "lazy.py"
+    file.write_text(
+        "from duet_rpc import method\n@method\ndef f() -> int:\n    import half\n"
+        "    return half.VALUE\n"
+    )
+    env = {"PYTHONPATH": f"{TOP}{os.pathsep}{tmp_path / 'site'}"}
+    with daemon([*SOURCE, "rpc", "--methods", str(file)], env) as client:
+        client.send(request(1, "f"))
+        wait_for_file(mark)
+        client.send(cancel(1))
+        assert client.receive()["error"] == CANCELLED
+        assert client.call("f") == 7

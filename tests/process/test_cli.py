@@ -22,7 +22,10 @@ COMMANDS = [
     "gateway",
     "call",
     "console",
+    "new",
+    "list",
     "doctor",
+    "env",
     "config",
     "trust",
     "untrust",
@@ -48,7 +51,10 @@ def test_no_arguments_and_help_print_the_same_help() -> None:
     code, out, err = invoke()
     assert (code, err) == (0, "")
     assert invoke("--help") == invoke("-h") == (0, out, "")
-    options = "--methods --framing --batch --gateway --check --json --yes --log-level --no-color"
+    options = (
+        "--methods --framing --batch --gateway --check --pdb --all --json --prune --yes --debug "
+        "--log-level --no-color"
+    )
     for word in (*COMMANDS, *options.split(), "--version", "--help"):
         assert re.search(rf"^  (-h, )?{word}\b", out, re.MULTILINE), word
     for variable in ("DUET_RPC_LOG", "DUET_RPC_CONFIG", "NO_COLOR"):
@@ -64,6 +70,7 @@ def test_help_after_a_command_is_about_that_command(command: str) -> None:
     assert "--log-level LEVEL" in out
     assert ("--framing FRAMING" in out) == (command == "rpc")
     assert ("--batch" in out) == (command in ("rpc", "mcp"))
+    assert ("--debug" in out) == (command in ("rpc", "mcp", "gateway", "call", "console"))
     assert ("METHOD [ARG]..." in out) == (command == "call")
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import pytest
 
 from duet_rpc.config.files import load
 from duet_rpc.config.trust import remember
-from tests.support import SOURCE, request, run
+from tests.support import SOURCE, TOP, request, run, shortest
 from tests.terminal import environment, invoke
 
 
@@ -23,6 +27,25 @@ def level(cwd: Path, *flags: str, **env: str) -> str:
     if " started: " not in log:
         return "above info"
     return log.split(" level ")[1].split(",")[0]
+
+
+def test_the_tests_read_nothing_of_whoever_runs_them(tmp_path: Path) -> None:
+    """Run a test that lists all methods, as somebody who has one and a wrong configuration."""
+    for folder in ("home/.config", "xdg"):
+        methods = tmp_path / folder / "duet-rpc" / "methods"
+        methods.mkdir(parents=True)
+        (methods / "mine.py").write_text("from duet_rpc import method\nmethod(len)\n")
+        (methods.parent / "config.toml").write_text("wrong")
+    test = "tests/process/test_daemon.py::test_discover_stands_in_no_list_and_describes_the_six"
+    for more in ({}, {"XDG_CONFIG_HOME": str(tmp_path / "xdg")}):
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", test],
+            env={**os.environ, "HOME": str(tmp_path / "home"), "DUET_RPC_CONFIG": "wrong", **more},
+            cwd=TOP,
+            stdout=subprocess.DEVNULL,
+            timeout=60,
+            check=True,
+        )
 
 
 def test_options_override_project_file_overrides_user_file(tmp_path: Path) -> None:
@@ -98,9 +121,20 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
         ('[backends.a]\ncommand = ["x"]\n[backends.b]\ncomand = ["x"]\n',
          ":4: unknown key 'backends.b.comand'; did you mean 'command'?"),
         ('[backends.a]\ncommand = ["x"]\ntimeout = 1\n[backends.b]\ncommand = ["x"]\n'
-         'timeout = "1"\n', ":6: backends.b.timeout must be a number of seconds above 0"),
+         'timeout = "1"\n', ":6: backends.b.timeout must be a number of seconds, or 0 for none"),
         ('[backends.a]\ntimeout = true\n', ":2: backends.a.timeout must be a number of seconds"),
-        ('[backends.a]\ntimeout = 0\n', ":2: backends.a.timeout must be a number of seconds"),
+        ('[backends.a]\ntimeout = -1\n', ":2: backends.a.timeout must be a number of seconds"),
+        ('[backends.a]\ncommand = ["x"]\ntools = ["a"]\n', ':3: backends.a.tools needs dialect'),
+        ('[workers.w]\n', ":1: workers.w has no methods"),
+        ('[workers.w]\nmethod = ["x.py"]\n', "did you mean 'methods'"),
+        ('[workers.w]\nmethods = "x.py"\n', ":2: workers.w.methods must be a list of files"),
+        ('[workers.w]\nmethods = ["x.py"]\nmemory = "2 GB"\n',
+         ':3: workers.w.memory must be a size, such as "512M" or "2G"'),
+        ('[workers.w]\nmethods = ["x.py"]\npython = "a"\ndependencies = []\n',
+         ":3: workers.w.python and dependencies exclude each other"),
+        ('[workers.main]\nmethods = ["x.py"]\n', ":1: worker name 'main' is reserved"),
+        ('[workers.a]\nmethods = ["x.py"]\n[backends.a]\ncommand = ["x"]\n',
+         ":3: the worker and the backend 'a' have the same name"),
         ('[backends.a]\ntimeout = nan\n', ":2: backends.a.timeout must be a number of seconds"),
         ('[backends.a]\ncommand = "x -y"\n',
          ':2: backends.a.command must be a list of strings, such as ["server", "--stdio"]'),
@@ -128,6 +162,10 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
         ('[backends.a_]\ncommand = ["x"]\n', ":1: invalid backend name "),
         ('[backends."é"]\ncommand = ["x"]\n', ":1: invalid backend name "),
         ('[backends.""]\ncommand = ["x"]\n', ":1: invalid backend name "),
+        ("debug = 1\n", ":1: debug must be true or false"),
+        ("\n[debug]\n", ":2: debug must be true or false"),
+        ("debgu = true\n", ":1: unknown key 'debgu'; did you mean 'debug'?"),
+        ("[log]\ndebug = true\n", ":2: unknown key 'log.debug'"),
         (b"\xff", "is not UTF-8"),
     ],
 )  # fmt: skip
@@ -151,6 +189,165 @@ def test_an_error_in_a_long_file_is_found_quickly(tmp_path: Path) -> None:
     assert code == 2
     assert ":50005: log.level must" in log
     assert time.monotonic() - before < 15
+
+
+ROOM = 512 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a." * 32_000 + "a = 1\n", ":1: nested too deeply: at most 32 tables and arrays inside"),
+        ("\n[" + "a." * 250_000 + "a]\n", ":2: nested too deeply"),
+        ("x = { " + '"a" . ' * 80_000 + "a = 1 }\n", ":1: nested too deeply"),
+        ("x = {\"\"\" . \"\"\" = 1}\n\ny = " + "{a.a=" * 16 + "1", ":3: nested too deeply"),
+        ("a = " + "[" * 500_000, ":1: nested too deeply"),
+        ("#" * (ROOM + 1), ": is larger than 524,288 bytes, the limit for a configuration file"),
+        ("é" * ROOM, ": is larger than 524,288 bytes"),
+        # Not deep, only long, and each of it a way to make a careless search slow.
+        ('a = """' + '\n\\"""' * 100_000, ": Unterminated string"),
+        ("a = '''" + "\n\\'''" * 100_000, ": Invalid statement"),
+        ("".join(f"{'a.' * 25}k{i} = 1\n" for i in range(8_000)), ":1: unknown key 'a'"),
+        (f"[{'a.' * 28}a]\n" + "".join(f"k{i}=1\n" for i in range(50_000)), ":1: unknown key 'a'"),
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_a_file_made_to_be_slow_is_refused_at_once(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / ".duet-rpc.toml"
+    path.write_text(text)
+    env = environment(tmp_path / "home")
+
+    def attempt() -> float:
+        before = time.monotonic()
+        code, out, err = invoke(["config"], env, cwd=tmp_path)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"duet-rpc: {path}:")
+        assert message in err
+        return time.monotonic() - before
+
+    assert shortest(attempt, 5.0) < 5.0
+
+
+def test_as_deep_as_anybody_needs_is_allowed(tmp_path: Path) -> None:
+    depth = "{ a = " * 20 + "1" + " }" * 20
+    text = f"[backends.x]\ncommand = ['x']\ndialect = 'mcp'\ncapabilities = {depth}\n"
+    dots = "." * 1000
+    text += f'[backends.y]\ncommand = ["x", "{dots}", \'{dots}\', """{dots}\n{dots}"""] # {dots}\n'
+    (tmp_path / "x.toml").write_text(text)
+    env = environment(tmp_path, DUET_RPC_CONFIG=str(tmp_path / "x.toml"))
+    code, out, _ = invoke(["config"], env)
+    assert code == 0
+    assert "backends.y" in out
+
+
+def test_a_relative_name_in_the_variable_counts_from_here(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("log.level = 'debug'\nmethods.load = ['x.py']\n")
+    (tmp_path / "below").mkdir()
+    env = environment(tmp_path / "home", DUET_RPC_CONFIG="a.toml")
+    code, out, _ = invoke(["config"], env, cwd=tmp_path)
+    assert code == 0
+    assert f"methods.load    {tmp_path / 'x.py'}  (a.toml)" in out
+    code, _, err = invoke(["config"], env, cwd=tmp_path / "below")
+    assert code == 2
+    assert err.startswith("duet-rpc: a.toml (named in DUET_RPC_CONFIG): cannot be read")
+
+
+# Files that another user may have put there.
+
+NOT_READ = "../.duet-rpc.toml is not read: "
+
+
+@pytest.fixture
+def below(tmp_path: Path) -> Path:
+    """Return a folder of the user's below one that has a file."""
+    folder = tmp_path / "open" / "mine"
+    folder.mkdir(parents=True)
+    (folder.parent / ".duet-rpc.toml").write_text("this is broken\n")
+    (tmp_path / "home").mkdir()
+    return folder
+
+
+def start(folder: Path) -> tuple[int, str]:
+    """Start a daemon; return its exit code and its log."""
+    env = environment(folder.parent.parent / "home")
+    code, _, log = invoke(["rpc"], env, cwd=folder)
+    return code, log
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o757])
+def test_a_file_in_a_folder_open_to_others_is_not_read(below: Path, mode: int) -> None:
+    assert start(below)[0] == 2
+    below.parent.chmod(mode)
+    code, log = start(below)
+    assert code == 0
+    (line,) = [each for each in log.splitlines() if " WARN " in each]
+    assert f"{NOT_READ}other users can write to its folder. Remove it, or, if it is yours, " in line
+    assert "`chmod go-w`" in line
+    assert "DUET_RPC_CONFIG" in line
+    assert str(below.parent) not in log
+
+
+def test_a_file_open_to_others_is_not_read(below: Path) -> None:
+    (below.parent / ".duet-rpc.toml").chmod(0o666)
+    code, log = start(below)
+    assert code == 0
+    assert f"WARN  {NOT_READ}other users can write to it. " in log
+
+
+@pytest.mark.parametrize("kind", ["folder", "broken link"])
+def test_whatever_has_that_name_there_ends_no_start(below: Path, kind: str) -> None:
+    path = below.parent / ".duet-rpc.toml"
+    path.unlink()
+    path.mkdir() if kind == "folder" else path.symlink_to("nowhere")
+    assert start(below)[0] == 2
+    below.parent.chmod(0o1777)
+    assert start(below)[0] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("what", ["its folder", "it"])
+def test_what_belongs_to_another_user_is_not_read(below: Path, what: str) -> None:
+    path = below.parent if what == "its folder" else below.parent / ".duet-rpc.toml"
+    os.chown(path, 12345, 12345)
+    code, log = start(below)
+    assert code == 0
+    assert f"WARN  {NOT_READ}{what} belongs to another user. " in log
+
+
+def test_the_search_goes_on_above_a_file_not_read(below: Path) -> None:
+    below.parent.chmod(0o777)
+    (below.parent.parent / ".duet-rpc.toml").write_text("log.level = 'debug'\n")
+    assert "level debug" in start(below)[1]
+
+
+def test_a_group_of_several_users_counts_as_others(below: Path) -> None:
+    me = pwd.getpwuid(os.geteuid())
+    groups = [group.gr_gid for group in grp.getgrall() if group.gr_gid != me.pw_gid]
+    below.parent.chmod(0o775)
+    if os.geteuid() == 0:
+        os.chown(below.parent, -1, groups[0])
+        assert start(below)[0] == 0
+        os.chown(below.parent, -1, me.pw_gid)
+    own = grp.getgrgid(me.pw_gid)
+    if own.gr_name == me.pw_name and set(own.gr_mem) <= {me.pw_name}:
+        assert start(below)[0] == 2, "the group of the user alone: the file is read"
+
+
+def test_a_file_not_read_cannot_be_trusted(below: Path) -> None:
+    below.parent.chmod(0o777)
+    env = environment(below.parent.parent / "home")
+    code, out, err = invoke(["trust", "--yes"], env, cwd=below)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"duet-rpc: {NOT_READ}other users can write to its folder.")
+    out = invoke(["config"], env, cwd=below)[1]
+    assert f"! {NOT_READ}" in out
+
+
+def test_a_file_named_by_the_user_is_read_wherever_it_is(below: Path) -> None:
+    below.parent.chmod(0o777)
+    path = below.parent / ".duet-rpc.toml"
+    path.write_text("log.level = 'debug'\n")
+    assert level(below, DUET_RPC_CONFIG=str(path)) == "debug"
 
 
 def test_a_relative_xdg_config_home_is_ignored(tmp_path: Path) -> None:

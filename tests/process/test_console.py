@@ -206,7 +206,7 @@ def test_ctrl_c_cancels_the_loading_of_methods(env: dict[str, str], tmp_path: Pa
         person.see("Ctrl-D exits")
         time.sleep(1.0)
         person.type("\x03")
-        person.see("slow.py:3: Cancelled")
+        person.see("slow.py:3: ")
         person.see("duet>")
         person.type("version\r")
         person.see(__version__)
@@ -468,6 +468,64 @@ def test_the_pyz_has_a_console(env: dict[str, str]) -> None:
 def test_without_any_stdin_it_ends(env: dict[str, str]) -> None:
     command = ["sh", "-c", f"{' '.join(SOURCE)} console <&-"]
     assert invoke([], env, None, command) == (0, "", "")
+
+
+def test_methods_that_appear_meanwhile_are_completed(env: dict[str, str]) -> None:
+    with Person(["grow", "console"], env, WITH_DAEMON) as person:
+        person.see("duet>")
+        person.type("x\r")
+        person.see("[]")
+        person.see("duet>")
+        person.type("af\t")
+        person.see("after_1")
+        person.type("\x15x\r")
+        person.see("[]")
+        person.see("duet>")
+        person.type("help\r")
+        person.see("after_2")
+        person.see("duet>")
+        person.type("\x04")
+        assert person.leave() == 0
+
+
+def test_a_script_asks_for_no_lists(env: dict[str, str], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    env["DUET_RPC_LOG"] = str(log)
+    invoke(["console", "--log-level", "debug"], env, b"version\nversion\nversion\n")
+    assert log.read_text().count("method=rpc.discover id=1 received") == 1
+    assert log.read_text().count("method=rpc.discover") == 2, "received and answered, at the start"
+
+
+def test_a_failed_method_has_its_place_and_with_debug_its_traceback(env: dict[str, str]) -> None:
+    data = {
+        "type": "KeyError",
+        "text": "'x'",
+        "place": "/a/words.py:12",
+        "traceback": "Traceback (most recent call last):\nKeyError: 'x'\n",
+    }
+    error = {"code": -32603, "message": "Internal error", "data": data}
+    env["FAKE_REPLY"] = json.dumps({"jsonrpc": "2.0", "id": 2, "error": error})
+    head = "duet-rpc: m: KeyError: 'x' (words.py:12)\n"
+    code, _, err = invoke(["raw", "console"], env, b"m\n", WITH_DAEMON)
+    assert code == 1
+    assert err.startswith(f"{head}  --debug shows the traceback")
+    words = ["raw", "console", "--debug"]
+    _, _, err = invoke(words, env, b"m\n", WITH_DAEMON, tracebacks=True)
+    assert err == head + data["traceback"]
+
+
+def test_a_failure_of_an_earlier_version_is_said_to_be_that(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "a.py"
+    text = "from duet_rpc import method\n@method\ndef spoil(): open(__file__, 'w').write('oops(')\n"
+    file.write_text(text + "@method\ndef f(): 1 / 0\n")
+    _, _, err = invoke(["console", "--methods", str(file)], env, b"spoil\nf\n")
+    assert (
+        "duet-rpc: f: ZeroDivisionError: division by zero (a.py:5)\n"
+        "  this was the file before its last change, which could not be loaded:\n"
+        "  a.py:1: SyntaxError: '(' was never closed\n"
+    ) in err.replace("unexpected EOF while parsing", "'(' was never closed")  # Python 3.9
 
 
 # Completion.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from duet_rpc import __version__
-from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
+from tests.hostile import AFTER_LOSS, AT_END, GOOD, ROWS, Answer, Row, check
 from tests.support import (
     SOURCE,
     TOP,
@@ -46,6 +46,22 @@ def test_after_a_hostile_input_the_next_good_request_is_answered(row: Row) -> No
         code, rest, log = client.finish()
     assert (code, rest) == (0, [])
     assert "Traceback" not in log
+
+
+def test_a_refused_frame_is_not_executed_after_a_fault_either() -> None:
+    rows = [Row(row.name, row.data + GOOD, [*row.expected, Answer("good")]) for row in AFTER_LOSS]
+    code, replies, _ = run(b"".join(row.data for row in rows))
+    check(rows, replies)
+    assert code == 0
+
+
+def test_a_shutdown_of_another_type_after_a_broken_frame_is_not_executed() -> None:
+    data = frame("{nonsense") + b"Content-Type: text/plain\r\n" + request("x", "shutdown")
+    with daemon() as client:
+        replies = client.exchange(data + GOOD, 3)
+    assert [reply["id"] for reply in replies] == [None, "x", "good"]
+    assert replies[1]["error"]["data"] == {"reason": "unsupported-content-type"}
+    assert "result" in replies[2]
 
 
 @pytest.mark.parametrize("row", AT_END, ids=lambda row: row.name)
@@ -338,7 +354,7 @@ ODD = ['"\\ud800"', "0." + "1234567890" * 4, "-0", "1.0", "1e400", "9" * 30, '""
         ("", '{"jsonrpc":"2.0","id":ID,"method":"version","params":[1]}', -32602),
         ("", '{"jsonrpc":"2.0","id":ID,"method":7}', -32600),
         ("", '{"jsonrpc":"2.0","id":ID,"method":"version","params":[NaN]}', -32700),
-        ("", '{"params":' + "[" * 9000 + "]" * 9000 + ',"id":ID}', -32700),
+        ("", '{"params":DEEP,"id":ID}', -32700),
         ("", '{"id":ID,"params":{"a":' + '[{"b":' * 9000, -32700),
         ("", '{"id":ID,"params":"\\q\\"', -32700),
     ],
@@ -348,7 +364,7 @@ def test_an_odd_id_comes_back_to_the_letter_whatever_is_wrong(
 ) -> None:
     with daemon() as client:
         for id in ODD:
-            text = body.replace("ID", id)
+            text = body.replace("ID", id).replace("DEEP", "[" * 100_000 + "]" * 100_000)
             client.send(f"Content-Length: {len(text)}\r\n{header}\r\n{text}".encode())
             reply = client.receive_raw()
             assert reply.startswith(
@@ -389,11 +405,11 @@ def test_an_error_without_an_integer_or_a_text_is_an_internal_error(number: int)
     )
 
 
-@pytest.mark.parametrize("what", ["nan", "infinity", "object", "circle", "set"])
+@pytest.mark.parametrize("what", ["nan", "infinity", "object", "circle", "complex"])
 def test_a_result_that_is_no_json_is_an_internal_error_and_the_log_says_why(what: str) -> None:
     reply, log = call_with_methods("give", {"what": what})
     assert reply["error"] == {"code": -32603, "message": "Internal error"}
-    why = {"set": "a value of type set has no form in JSON", "circle": "Circular reference"}
+    why = {"complex": "a value of type complex has no form in JSON", "circle": "Circular reference"}
     assert f"method=give id=1 Internal error: BadResult: {why.get(what, '')}" in log
     assert re.search(r"\(returned by daemon_with_methods\.py:\d+\)\n", log)
 

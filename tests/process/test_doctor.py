@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from duet_rpc import __version__
-from tests.support import PYZ, SOURCE
+from tests.support import PYZ, SOURCE, TOP
 from tests.terminal import WITH_DAEMON, Person, environment, invoke
 
 GOOD_EMACS = 'echo "emacs 29.1"; echo "jsonrpc 1.0.17"'
@@ -80,8 +81,8 @@ def with_fake(daemon: str) -> list[str | Path]:
 def test_no_problems_found(env: dict[str, str]) -> None:
     code, checks = examine(env)
     assert code == 0
-    assert list(checks) == ["Python", "program", "home", "config", "log", "daemon", "stdout",
-                            "methods", "Emacs", "jsonrpc.el"]  # fmt: skip
+    assert list(checks) == ["Python", "program", "home", "config", "log", "folder", "daemon",
+                            "stdout", "methods", "Emacs", "jsonrpc.el"]  # fmt: skip
     assert trouble(checks) == {}
     assert checks["methods"]["detail"] == "no user methods"
     code, out, err = invoke(["doctor"], env)
@@ -112,6 +113,88 @@ def test_methods_are_counted_and_load_errors_are_named(env: dict[str, str]) -> N
     assert checks["methods"]["status"] == "fail"
     assert checks["methods"]["detail"].startswith("bad.py:2: SyntaxError")
     assert "fix that line" in checks["methods"]["fix"]
+
+
+def find_pandas(env: dict[str, str], python: Path | str, module: str = "pandas") -> dict[str, str]:
+    """Return the check of a file that imports a module that is not installed."""
+    folder = Path(env["HOME"]) / ".config" / "duet-rpc"
+    (folder / "methods").mkdir(parents=True, exist_ok=True)
+    (folder / "methods" / "bad.py").write_text(f"\nimport {module}\n")
+    (folder / "config.toml").write_text(f'[methods]\npython = "{python}"\n' if python else "")
+    env["PYTHONPATH"] = os.pathsep.join([str(TOP), *site.getsitepackages()])
+    code, checks = examine(env)
+    assert code == 1
+    check: dict[str, str] = checks["methods"]
+    return check
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [("no_such_module", "no_such_module"), ("no_such.part", "no_such"), ("cv2", "opencv-python")],
+)
+def test_a_missing_module_gets_the_command_that_installs_it(
+    env: dict[str, str], module: str, package: str
+) -> None:
+    check = find_pandas(env, "", module)
+    shown = module.partition(".")[0]
+    assert check["detail"] == f"bad.py:2 imports '{shown}', which is not installed"
+    assert check["fix"] == f"{sys.executable} -m pip install {package}"
+
+
+def test_the_command_is_for_the_python_that_runs_methods(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    venv = tmp_path / "a venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    python = venv / "bin" / "python"
+    fix = f"that Python has no pip: uv pip install --python '{python}' no_such"
+    env["PYTHONPATH"] = ""
+    assert find_without_pip(env, python)["fix"] == fix
+    (packages,) = venv.glob("lib/python*/site-packages")
+    (packages / "pip.py").write_text("")
+    assert find_without_pip(env, python)["fix"] == f"'{python}' -m pip install no_such"
+
+
+def find_without_pip(env: dict[str, str], python: Path) -> dict[str, str]:
+    """Do the same with the .pyz, which needs no package beside it."""
+    folder = Path(env["HOME"]) / ".config" / "duet-rpc"
+    (folder / "methods").mkdir(parents=True, exist_ok=True)
+    (folder / "methods" / "bad.py").write_text("import no_such\n")
+    (folder / "config.toml").write_text(f'[methods]\npython = "{python}"\n')
+    _, checks = examine(env, [sys.executable, PYZ])
+    check: dict[str, str] = checks["methods"]
+    return check
+
+
+def test_where_pip_is_forbidden_the_fix_is_an_environment(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    # A Python whose distribution has put the mark of PEP 668 beside its library.
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "EXTERNALLY-MANAGED").write_text("")
+    hook = (
+        "import sys, sysconfig; sys.prefix = sys.base_prefix; "
+        f"sysconfig.get_path = lambda name: {str(library)!r}"
+    )
+    (library / "sitecustomize.py").write_text(hook)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{library}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert find_pandas(env, python, "no_such")["fix"] == (
+        f"{python} -m venv ~/.local/share/duet-rpc/venv && "
+        "~/.local/share/duet-rpc/venv/bin/python -m pip install no_such, "
+        'then put python = "~/.local/share/duet-rpc/venv/bin/python" under [methods] into '
+        "your configuration"
+    )
+
+
+def test_the_folder_of_methods_is_named(env: dict[str, str]) -> None:
+    folder = Path(env["HOME"]) / ".config" / "duet-rpc" / "methods"
+    detail = examine(env)[1]["folder"]["detail"]
+    assert detail == f"{folder} does not exist; `python -m duet_rpc new NAME` makes it"
+    invoke(["new", "words"], env)
+    assert examine(env)[1]["folder"]["detail"] == str(folder)
 
 
 def test_slow_loading_of_methods_is_no_failure(env: dict[str, str], tmp_path: Path) -> None:
@@ -205,11 +288,12 @@ def old_python() -> str | None:
 
 
 @pytest.mark.skipif(old_python() is None, reason="no Python 3.8 here")
-def test_a_python_that_is_too_old(env: dict[str, str]) -> None:
-    code, checks = examine(env, [str(old_python()), "-m", "duet_rpc"])
-    assert code == 1
-    assert checks["Python"]["status"] == "fail"
-    assert "Python 3.9 or later" in checks["Python"]["fix"]
+@pytest.mark.parametrize("word", ["doctor", "rpc", "version"])
+def test_a_python_that_is_too_old(word: str, env: dict[str, str]) -> None:
+    code, out, err = invoke([word], env, None, [str(old_python()), "-m", "duet_rpc"])
+    assert (code, out) == (1, "")
+    assert err.startswith("duet-rpc needs Python 3.9 or later; this is Python 3.8.")
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

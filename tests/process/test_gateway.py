@@ -65,8 +65,9 @@ def test_a_list_takes_no_params(tmp_path: Path, method: str) -> None:
             error = client.ask(method, params)["error"]
             assert error["code"] == -32602
             assert set(error["data"]) >= {"param", "expected", "received"}
-        for nothing in ("[]", "{}", "null"):
-            assert client.ask(method, json.loads(nothing))["result"]
+        whole = client.ask(method)["result"]
+        for nothing in ("[]", "{}", "null", '{"_meta": {"client": {}}}'):
+            assert client.ask(method, json.loads(nothing))["result"] == whole
         client.send(request(2, "a/hold") + request(2, method, [1]))
         assert client.receive()["error"]["code"] == -32600, "its id is in flight"
 
@@ -360,12 +361,12 @@ def test_an_id_of_thousands_of_digits_is_nobodys(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend(), "b": backend()}) as client:
         client.ask("b/pid")
         client.send(frame(head + ',"result":1}'))
-        assert client.receive()["error"]["code"] == -32700
         for number, rest in enumerate((',"result":1}', ',"result":1,"x":}', ',"result":NaN}')):
             client.send(request(f"r{number}", "a/reply", [head + rest]))
             assert client.ask("a/held", id=1)["result"] == []
         assert client.ask("b/pid", id=2)["result"] > 0
         assert client.status()["pending"] == 3
+    assert "dropped a reply to no request of ours" in logged(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -668,11 +669,7 @@ def test_fifty_pending_requests_of_a_backend_that_dies_all_get_an_error(tmp_path
             assert error["data"] == {
                 "backend": "a", "reason": "died", "exitCode": 7, "stderr": "last words",
             }  # fmt: skip
-        error = client.ask("a/id", id=3)["error"]
-        assert (error["code"], error["data"]["state"]) == (-32803, "backoff")
-        client.state("a", "backoff")
-        client.state("a", "ready")
-        assert client.ask("a/pid", id=4)["result"] > 0
+        assert client.ask("a/pid", id=4)["result"] > 0, "it waits for the restart"
         assert client.status("a")["restarts"] == 1
         client.send(request(5, "b/release"))
         assert set(client.replies(2)) == {"other", 5}, "the other noticed nothing"

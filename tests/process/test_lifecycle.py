@@ -183,7 +183,7 @@ def test_an_error_of_the_input_is_no_error_of_the_method_that_runs() -> None:
     assert log.count("ERROR") == 1
 
 
-@pytest.mark.parametrize("room", range(28, 18, -1))
+@pytest.mark.parametrize("room", range(31, 21, -1))
 def test_what_comes_while_a_method_is_deep_in_a_recursion_is_read_as_ever(room: int) -> None:
     nested: object = None
     for _ in range(900):

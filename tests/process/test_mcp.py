@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from duet_rpc import __version__
 from duet_rpc.mcp.tools import NAME_MAX, name_tools
-from duet_rpc.methods.registry import Method
+from duet_rpc.methods.method import Method
 from tests.support import SOURCE, TOP, Client, daemon
 
 TOOLS = TOP / "tests" / "interop" / "clients" / "tools.py"
@@ -94,7 +94,7 @@ def test_a_handshake_version_is_echoed(version: str) -> None:
         reply = client.ask("initialize", {"protocolVersion": version, "capabilities": {}})
         assert reply["result"] == {
             "protocolVersion": version,
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {"listChanged": True}, "logging": {}},
             "serverInfo": INFO,
         }
 
@@ -127,7 +127,7 @@ def test_discover() -> None:
         assert result == {
             "resultType": "complete",
             "supportedVersions": [MODERN, *reversed(HANDSHAKE)],
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {}, "logging": {}},
             "ttlMs": 0,
             "cacheScope": "private",
         }
@@ -212,7 +212,7 @@ def test_a_tool_is_described_in_the_words_of_the_version(version: str) -> None:
     with mcp(version) as client:
         tools = client.tools()
     stats = tools["text.stats"]
-    assert stats["description"] == "Count the words of a text."
+    assert stats["description"] == "Count the words of a text.\n\nAnd find the longest one."
     assert stats["inputSchema"] == {
         "type": "object",
         "properties": {
@@ -381,7 +381,8 @@ def test_a_result_that_departs_from_its_schema_is_a_failure(
     assert "structuredContent" not in result
     words = f"{name} returned something else than its signature promises"
     assert result["content"][0]["text"] == f"{words}: {where}"
-    assert f"{words}\n" in log
+    assert f"{name}: BadResult: returned by tools.py:" in log
+    assert where == "result" or f" {where}: expected" not in log, "a name that is data"
 
 
 def test_a_result_may_have_more_members_than_its_schema() -> None:
@@ -487,10 +488,15 @@ def test_progress_rises_and_stops_at_the_reply(version: str) -> None:
         for token in ("t", 7):
             wanted = {"_meta": {"progressToken": token}}
             id = client.post("tools/call", {"name": "steps", "arguments": {"count": 3}, **wanted})
-            said = [json.loads(client.receive_raw()) for _ in range(4)]
+            said = [json.loads(client.receive_raw())]
+            while "id" not in said[-1]:
+                said.append(json.loads(client.receive_raw()))
             assert said[-1]["id"] == id
-            assert [each["method"] for each in said[:-1]] == ["notifications/progress"] * 3
-            for number, each in enumerate(said[:-1]):
+            assert {each["method"] for each in said[:-1]} == {"notifications/progress"}
+            numbers = [each["params"]["progress"] for each in said[:-1]]
+            assert (numbers[0], numbers[-1]) == (0, 2)
+            assert numbers == sorted(set(numbers))
+            for number, each in zip(numbers, said):
                 expected = {"progressToken": token, "progress": number, "total": 3}
                 if version >= "2025-03-26":
                     expected["message"] = f"step {number}"
@@ -564,8 +570,8 @@ def test_nothing_but_messages_is_on_stdout_and_little_on_stderr() -> None:
         assert client.process.returncode == 0
     assert out == b""
     lines = err.splitlines()
-    assert "noise" in lines
-    assert len([each for each in lines if each != "noise"]) == 2
+    assert [each[-5:] for each in lines].count("noise") == 1
+    assert len(lines) == 3
 
 
 @pytest.mark.parametrize("state", ["idle", "busy"])

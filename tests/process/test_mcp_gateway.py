@@ -17,7 +17,7 @@ import pytest
 from duet_rpc.gateway.mcp import as_stateless
 from tests.gateway import backend, patience_for_depth, write_config
 from tests.process.test_mcp import EVERY, HANDSHAKE, INFO, MODERN, TOOLS, Mcp, mcp
-from tests.support import PATIENCE, SOURCE, TOP
+from tests.support import PATIENCE, SOURCE, TOP, shortest, wait_until
 
 # Another server with the same tools, and one that hands back what it is called with.
 OTHER = {"command": [*SOURCE, "mcp", "--methods", str(TOOLS)], "dialect": "mcp"}
@@ -48,11 +48,13 @@ def serve(
     version: str,
     backends: Mapping[str, Mapping[str, object]],
     methods: Path | None = TOOLS,
+    *flags: str,
 ) -> Iterator[OneServer]:
     config = write_config(tmp_path / "config.toml", backends)
     env = {"DUET_RPC_CONFIG": str(config), "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    flags = [] if methods is None else ["--methods", methods]
-    client = OneServer([*SOURCE, "mcp", "--gateway", *flags], env, framing="lines", cwd=TOP)
+    named = [] if methods is None else ["--methods", str(methods)]
+    command = [*SOURCE, "mcp", "--gateway", *named, *flags]
+    client = OneServer(command, env, framing="lines", cwd=TOP)
     try:
         if version in HANDSHAKE:
             reply = client.ask("initialize", {"protocolVersion": version, "capabilities": {}})
@@ -154,6 +156,139 @@ def test_without_methods_of_ones_own_there_are_the_servers_tools(tmp_path: Path)
         error = client.ask("tools/call", {"name": "add"})["error"]
         assert error["code"] == -32602
         assert "Unknown tool: add" in error["message"]
+
+
+MINE = "from duet_rpc import method\n@method\ndef mine() -> int:\n    return 7\n"
+
+
+def children(client: OneServer) -> int:
+    """Return how many processes a server has started."""
+    pid = client.process.pid
+    return len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
+@pytest.mark.parametrize("first", ["list", "call"])
+def test_methods_that_appear_while_it_runs_are_offered(tmp_path: Path, first: str) -> None:
+    with serve(tmp_path, "2025-11-25", {"echo": ECHO}, methods=None) as client:
+        assert "mine" not in client.tools()
+        before = children(client)
+        assert "Unknown tool" in client.ask("tools/call", {"name": "mine"})["error"]["message"]
+        assert children(client) == before, "there is nothing to start a process for"
+        folder = tmp_path / "duet-rpc" / "methods"
+        folder.mkdir(parents=True)
+        (folder / "mine.py").write_text(MINE)
+        if first == "list":
+            assert "mine" in client.tools()
+        assert client.tool("mine")["structuredContent"] == {"result": 7}
+        assert "mine" in client.tools()
+        (folder / "mine.py").unlink()
+        assert list(client.tools()) == ["echo__tool0", "echo__tool1"]
+        assert "Unknown tool" in client.ask("tools/call", {"name": "mine"})["error"]["message"]
+        wait_until(lambda: children(client) == before, "the process of the methods has ended")
+        (folder / "mine.py").write_text(MINE.replace("7", "8"))
+        assert "mine" in client.tools()
+        assert client.tool("mine")["structuredContent"] == {"result": 8}
+
+
+def test_a_list_that_changed_is_announced_and_requested_again(tmp_path: Path) -> None:
+    growing = backend("mcp", "tools=[]", framing="lines", dialect="mcp")
+    with serve(tmp_path, "2025-11-25", {"m": growing, "echo": ECHO}, None) as client:
+        assert "m__new0" not in client.tools()
+        for number in range(3):
+            client.notes.clear()
+            client.tool("m__grow")
+            assert [each["method"] for each in client.notes] == ["notifications/tools/list_changed"]
+            assert f"m__new{number}" in client.tools()
+
+
+def test_changes_without_end_are_announced_once_until_the_client_asks(tmp_path: Path) -> None:
+    growing = backend("mcp", "tools=[]", framing="lines", dialect="mcp")
+    with serve(tmp_path, "2025-11-25", {"m": growing}, None) as client:
+        client.tools()
+        for _ in range(2):
+            client.notes.clear()
+            for _ in range(20):
+                client.tool("m__grow")
+            assert len(client.notes) == 1
+            known = list(client.tools())
+        assert known == [f"m__new{number}" for number in range(40)]
+
+
+def test_thousands_of_tools_whose_names_become_one_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps([{"name": chr(0x4E00 + number)} for number in range(8000)]))
+    server = backend("mcp", f"tools-file={path}", framing="lines", dialect="mcp")
+
+    def attempt() -> float:
+        with serve(tmp_path, "2025-11-25", {"m": server, "echo": ECHO}, None) as client:
+            start = time.monotonic()
+            names = list(client.tools())
+            took = time.monotonic() - start
+            assert len(set(names)) == len(names) == 8002
+            assert client.tool(names[7777])["name"] == chr(0x4E00 + 7777)
+        return took
+
+    assert shortest(attempt, 2.0) < 2.0
+
+
+# Batches.
+
+
+def call(id: object, name: str, **arguments: object) -> dict[str, object]:
+    params = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+
+
+@pytest.mark.parametrize("version", HANDSHAKE)
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_batch_is_answered_as_without_the_gateway(
+    tmp_path: Path, version: str, flag: bool
+) -> None:
+    flags = ["--batch"] if flag else []
+    with serve(tmp_path, version, {"echo": ECHO}, TOOLS, *flags) as client:
+        client.tools()
+        calls = [
+            call(1, "add", a=1),
+            {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"},
+            call("two", "echo__tool0", x=1),
+            {"jsonrpc": "2.0", "id": 3, "method": "ping"},
+            {"jsonrpc": "2.0", "id": 3, "method": "ping"},
+            {"jsonrpc": "2.0", "id": 4, "method": "nonsense"},
+            5,
+            call(1, "add", a=1),
+        ]
+        client.say(calls)
+        reply = json.loads(client.receive_raw())
+        if not flag and version != "2025-03-26":
+            assert reply["error"]["data"]["reason"] == "batch-not-supported"
+            return
+        assert [each["id"] for each in reply] == [1, "two", 3, 3, 4, None, 1]
+        assert ["error" in each for each in reply] == [False] * 4 + [True] * 3
+        assert reply[1]["result"]["arguments"] == {"x": 1}
+        client.say([])
+        assert json.loads(client.receive_raw())["error"]["code"] == -32600
+        client.say([{"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}])
+        assert client.ask("ping")["result"] == {}
+
+
+def test_a_batch_does_not_wait_for_what_was_cancelled(tmp_path: Path) -> None:
+    with serve(tmp_path, "2025-03-26", {"echo": ECHO}, None) as client:
+        client.tools()
+        client.say([call("slow", "echo__hold"), call("quick", "echo__tool0")])
+        client.say(call("slow", "echo__tool0"))
+        assert client.receive()["error"]["message"].endswith("in flight")
+        cancel = {"requestId": "slow"}
+        client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel})
+        assert [each["id"] for each in json.loads(client.receive_raw())] == ["quick"]
+
+
+def test_the_replies_to_a_batch_are_limited_in_size(tmp_path: Path) -> None:
+    with serve(tmp_path, "2025-03-26", {"echo": ECHO}, None) as client:
+        client.tools()
+        client.say([call(number, "echo__big", size=4_000_000) for number in range(5)])
+        replies = json.loads(client.receive_raw())
+        assert ["result" in each for each in replies] == [True, True, False, False, False]
+        assert "larger than 10485760 bytes" in replies[4]["error"]["message"]
 
 
 def test_servers_that_are_not_mcp_are_not_started(tmp_path: Path) -> None:

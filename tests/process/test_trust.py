@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import SOURCE, TOP, request, run
+from tests.support import SOURCE, TOP, daemon, request, run, wait_for_file
 from tests.terminal import Person, environment
 from tests.terminal import invoke as invoke_plain
 
@@ -268,8 +268,42 @@ start = "eager"
     assert not ran.exists()
     invoke(project, "trust", "--yes")
     assert "backends.evil" in invoke(project, "config")[1]
-    assert invoke(project, "gateway")[0] == 0
-    assert ran.exists()
+    command = ["sh", "-c", 'cd "$0" && exec "$@"', str(project), *SOURCE, "gateway"]
+    with daemon(command, environment(project.parent / "home")):
+        wait_for_file(ran)
+
+
+def test_debug_of_a_project_counts_once_it_is_trusted(project: Path) -> None:
+    (project / ".duet-rpc.toml").write_text("debug = true\n")
+    out = invoke(project, "config")[1]
+    assert "debug           false  (default)" in out
+    assert "! debug of the project's .duet-rpc.toml is skipped: the file is not trusted" in out
+    out = invoke(project, "trust", "--yes")[1]
+    assert "show the text of errors" in out
+    out = invoke(project, "config")[1]
+    assert f"debug           true  ({project / '.duet-rpc.toml'})" in out
+
+
+def test_a_command_too_long_to_read_cannot_be_trusted(project: Path) -> None:
+    file = project / ".duet-rpc.toml"
+    file.write_text(f'[backends.x]\ncommand = ["echo", "{"x" * 3980}", "rm"]\n')
+    code, out, _ = invoke(project, "trust", "--yes")
+    assert code == 0
+    assert "xxx rm  (backend x)\n" in out, "up to the limit all of it is shown"
+    for text in (
+        f'[backends.x]\ncommand = ["echo", "{" " * 4000}", "rm"]\n',
+        f'[backends.x]\ncommand = ["echo"]\nenv = {{ A = "{"x" * 4000}" }}\n',
+    ):
+        file.write_text(text)
+        code, out, err = invoke(project, "trust", "--yes")
+        assert (code, out) == (1, "")
+        assert err.startswith("duet-rpc: nothing was changed: backends.x is 4,0")
+        assert "characters long, more than can be read here (at most 4,000); put the" in err
+        assert "is not trusted" in invoke(project, "config")[1]
+    file.write_text(f'[methods]\nload = ["{"x" * 4000}.py"]\n')
+    code, _, err = invoke(project, "trust", "--yes")
+    assert code == 1
+    assert "methods.load is 4,0" in err
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])

@@ -15,14 +15,17 @@ from duet_rpc.jsonrpc.framing import encode_content_length
 from duet_rpc.jsonrpc.limits import BODY_MAX, HEADER_MAX, PEEK
 from duet_rpc.jsonrpc.reader import MessageReader
 from tests.hostile import (
+    AFTER_LOSS,
     AT_END,
     BAD_LENGTHS,
     GOOD,
+    PLAIN,
     ROWS,
     VERSION,
     Row,
     check,
     decode,
+    headed,
     length,
     pieces_of,
 )
@@ -51,6 +54,13 @@ def test_a_hostile_input_costs_its_faults_and_not_the_next_frame(row: Row) -> No
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
 def test_the_answer_does_not_depend_on_the_pieces(row: Row, size: int) -> None:
     check([good(row)], decode(pieces_of(good(row).data, size)))
+
+
+@pytest.mark.parametrize("row", AFTER_LOSS, ids=lambda row: row.name)
+def test_a_header_section_found_again_is_read_from_its_first_line(row: Row) -> None:
+    data = good(row).data
+    for size in (len(data), 1, 2, 7, 64):
+        check([good(row)], decode(pieces_of(data, size)))
 
 
 @pytest.mark.parametrize("row", AT_END, ids=lambda row: row.name)
@@ -170,6 +180,17 @@ def test_a_lost_decoder_holds_at_most_one_header() -> None:
         assert len(decoder._buffer) <= 2 * HEADER_MAX
 
 
+@pytest.mark.parametrize("line", [b"a: b\n", b"a: b", b"{", b"}\n", b"\n"], ids=repr)
+def test_a_lost_decoder_holds_no_more_of_lines_that_look_like_fields(line: bytes) -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"garbage\n")
+    assert isinstance(decoder.next(), Fault)
+    for _ in range(20):
+        decoder.feed(line * 2000)
+        assert decoder.next() is None
+        assert len(decoder._buffer) <= 2 * HEADER_MAX
+
+
 def test_a_dropped_header_is_not_completed_by_its_rest() -> None:
     decoder = ContentLengthDecoder()
     decoder.feed(b"Content-Length: 4")
@@ -276,5 +297,33 @@ def test_a_refused_header_must_end_in_time() -> None:
         assert decoder.partial
         assert len(decoder._buffer) <= HEADER_MAX + 1
     decoder.expire()
+    decoder.feed(GOOD)
+    assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("late", [b"", b'": 1}', b"ngth: 43\r\n\r\n{}\n"])
+def test_after_a_timeout_a_header_section_is_read_from_its_first_line(late: bytes) -> None:
+    for piece in (1, 1000):
+        decoder = ContentLengthDecoder()
+        decoder.feed(b"Content-Length: 100\r\n\r\n{")
+        assert decoder.next() is None
+        decoder.expire()
+        for chunk in pieces_of(late + headed(PLAIN), piece):
+            decoder.feed(chunk)
+            event = decoder.next()
+        assert isinstance(event, Fault)
+        assert event.error.data == {"reason": "unsupported-content-type"}
+
+
+def test_header_lines_that_wait_for_their_length_must_be_complete_in_time() -> None:
+    decoder = ContentLengthDecoder()
+    decoder.feed(b"garbage\n")
+    assert isinstance(decoder.next(), Fault)
+    assert not decoder.partial
+    decoder.feed(PLAIN.encode() + b"\r\n")
+    assert decoder.next() is None
+    assert decoder.partial
+    decoder.expire()
+    assert not decoder.partial
     decoder.feed(GOOD)
     assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]

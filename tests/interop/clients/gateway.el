@@ -4,7 +4,7 @@
 
 ;; DUET_RPC_CONFIG=… emacs -Q --batch -l gateway.el PYTHON DUET-RPC.PYZ FOLDER
 ;;
-;; One connection of the stock jsonrpc.el, one gateway, and behind it `pylsp', `time',
+;; One connection of the stock jsonrpc.el, to `duet-rpc rpc', and behind it `pylsp', `time',
 ;; `files' and `everything'.  The tests share the connection and run in order of their names.
 
 ;;; Code:
@@ -14,7 +14,7 @@
 (require 'jsonrpc)
 
 (defvar gateway-command
-  (list (pop command-line-args-left) (pop command-line-args-left) "gateway"))
+  (list (pop command-line-args-left) (pop command-line-args-left) "rpc"))
 
 (defvar gateway-folder (file-name-as-directory (pop command-line-args-left)))
 

@@ -34,7 +34,7 @@ async def check_list(client: Client) -> None:
     assert list(tools)[:2] == ["text.stats", "add"], list(tools)
     stats = tools["text.stats"]
     assert stats.title == "Statistics of a text"
-    assert stats.description == "Count the words of a text."
+    assert stats.description == "Count the words of a text.\n\nAnd find the longest one."
     assert stats.input_schema["required"] == ["text"]
     assert stats.output_schema is not None
     assert stats.annotations is not None
@@ -87,7 +87,7 @@ async def check_progress_and_cancel(client: Client) -> None:
     async def hear(done: float, total: "float | None", message: "str | None") -> None:
         heard.append((done, total, message))
 
-    await client.call_tool("steps", {"count": 3}, progress_callback=hear)
+    await client.call_tool("steps", {"count": 3, "pause": 0.1}, progress_callback=hear)
     assert heard == [(0, 3, "step 0"), (1, 3, "step 1"), (2, 3, "step 2")], heard
     with anyio.move_on_after(0.5) as scope:
         await client.call_tool("forever", {})

@@ -17,7 +17,7 @@ await client.connect(
   }),
 );
 assert.strictEqual(client.getServerVersion().name, "duet-rpc");
-assert.deepStrictEqual(client.getServerCapabilities(), { tools: {} });
+assert.deepStrictEqual(client.getServerCapabilities(), { logging: {}, tools: { listChanged: true } });
 await client.ping();
 
 const { tools } = await client.listTools();

@@ -8,6 +8,7 @@ The checks of headers here are the duties of the HTTP side, of which duet-rpc kn
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -30,7 +31,11 @@ class Process:
     """One `duet-rpc mcp`, and the requests that wait for it."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # Methods of whoever runs this would be among the tools.
+        env = {**os.environ, "XDG_CONFIG_HOME": "/nonexistent", "DUET_RPC_CONFIG": ""}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        )
         self._waiting: dict[object, queue.Queue[Message | None]] = {}  # by id
         self._tokens: dict[object, object] = {}  # progress token to id
         threading.Thread(target=self._read, daemon=True).start()

@@ -39,3 +39,43 @@ def test_logging_tool(ctx: Context) -> str:
 def test_streaming_elicitation() -> str:
     """Ask the client for nothing."""
     return "nothing was asked"
+
+
+@method
+def test_tool_with_logging(ctx: Context) -> str:
+    """Say three things."""
+    for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        ctx.say(text)
+        time.sleep(0.05)
+    return "said"
+
+
+@method
+def test_elicitation(message: str, ctx: Context) -> str:
+    """Ask a question."""
+    return f"User response: {ctx.ask(message)}"
+
+
+@method
+def test_input_required_result_elicitation(ctx: Context) -> str:
+    """Ask a question."""
+    return f"Hello, {ctx.ask('What is your name?')}!"
+
+
+@method
+def test_input_required_result_multi_round(ctx: Context) -> str:
+    """Ask two questions."""
+    name = ctx.ask("Step 1: What is your name?")
+    return f"{name} likes {ctx.ask('Step 2: What is your favorite color?')}"
+
+
+@method
+def test_input_required_result_request_state(ctx: Context) -> str:
+    """Ask for a confirmation."""
+    return "state-ok" if ctx.confirm("Please confirm") else "no"
+
+
+@method
+def test_input_required_result_tampered_state(ctx: Context) -> str:
+    """Ask for a confirmation."""
+    return "ok" if ctx.confirm("Please confirm") else "no"

@@ -1,0 +1,16 @@
+"""What a file or a worker asks for, and the error for what cannot be had."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+
+class Requirements(NamedTuple):
+    """A range of Python versions and the packages, as they were written."""
+
+    requires_python: Optional[str] = None  # noqa: UP045 - evaluated on Python 3.9
+    dependencies: tuple[str, ...] = ()
+
+
+class EnvironmentFailure(Exception):
+    """There is no Python for what was asked; the text, of several lines, is for a person."""

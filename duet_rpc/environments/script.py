@@ -1,0 +1,103 @@
+"""The block of a file that says which Python and packages it needs (PEP 723).
+
+    # /// script
+    # requires-python = ">=3.10"
+    # dependencies = ["pandas"]
+    # ///
+
+Every file of methods is asked whether it has one before the first reply, and few do. So
+`find_block` imports nothing, and the TOML parser is imported where there is a block to read.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duet_rpc.environments.requirements import Requirements
+
+OPENING = "# /// script"
+
+# The one of the PEP, except that a block may be empty: the PEP's text allows that, and says
+# that the text is right where the two differ.
+BLOCK = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)*)^# ///$"
+
+KEYS = ("dependencies", "requires-python", "tool")
+
+
+class BlockError(Exception):
+    """A block is wrong; the text has file and line and says what to write."""
+
+
+def find_block(text: str) -> str | None:
+    """Return the TOML of the first block in the text of a file, or None where there is none."""
+    found = _find(text) if OPENING in text else []
+    return found[0][1] if found else None
+
+
+def read(text: str, file: str) -> Requirements | None:
+    """Return what the block of a file's text asks for, or None where there is no block."""
+    found = _find(text) if OPENING in text else []
+    if not found:
+        return None
+    if len(found) > 1:
+        (first, _), (second, _) = found[:2]
+        what = f"a second `{OPENING}` block; the first is on line {first}. Remove one of them"
+        raise BlockError(f"{file}:{second}: {what}")
+    line, toml = found[0]
+    return _parse(toml, file, line)
+
+
+def _find(text: str) -> list[tuple[int, str]]:
+    """Return the line that each block opens on, and its TOML."""
+    text = text.replace("\r\n", "\n")
+    blocks = []
+    for match in re.finditer(BLOCK, text):
+        if match["type"] == "script":
+            lines = match["content"].splitlines(keepends=True)
+            toml = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
+            blocks.append((text.count("\n", 0, match.start()) + 1, toml))
+    return blocks
+
+
+def _parse(toml: str, file: str, opening: int) -> Requirements:
+    """Read the TOML of a block that opens on this line of its file."""
+    import sys
+
+    from duet_rpc.environments.requirements import Requirements
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    def wrong(key: str, what: str) -> BlockError:
+        from duet_rpc.config.toml_lines import line_of
+
+        line = opening + (line_of(toml, (key,), tomllib.loads) or 0)
+        return BlockError(f"{file}:{line}: {what}")
+
+    try:
+        tables = tomllib.loads(toml)
+    except ValueError as error:
+        what, _, place = str(error).rpartition(" (at ")
+        at = re.match(r"line (\d+)", place)
+        line = opening + (int(at.group(1)) if at else toml.count("\n"))
+        raise BlockError(
+            f"{file}:{line}: the `{OPENING}` block is not valid TOML: {what or error}"
+        ) from None
+    for key in tables:
+        if key not in KEYS:
+            from duet_rpc.suggestions import did_you_mean
+
+            nearest = did_you_mean(key, KEYS) or f"it may contain {', '.join(KEYS)}"
+            raise wrong(key, f"unknown key {key!r} in the `{OPENING}` block; {nearest}")
+    python = tables.get("requires-python")
+    if python is not None and not isinstance(python, str):
+        raise wrong("requires-python", 'requires-python must be a string, such as ">=3.10"')
+    packages = tables.get("dependencies", [])
+    if not isinstance(packages, list) or not all(isinstance(each, str) for each in packages):
+        example = '["pandas>=2", "requests"]'
+        raise wrong("dependencies", f"dependencies must be a list of strings, such as {example}")
+    return Requirements(python, tuple(packages))

@@ -1,0 +1,285 @@
+"""The workers of the router, and which of them has which method.
+
+What a worker's methods are it tells itself when it runs. Until then it is known from the last
+time, if the file is still the same, or from the text of the file: a call starts the worker that
+it needs and no other. Everything else that is not built in goes to `main`, which looks for new
+files itself.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from duet_rpc.gateway.kept import Kept
+from duet_rpc.gateway.pending import Call
+from duet_rpc.gateway.state import State
+from duet_rpc.gateway.wire import raw
+from duet_rpc.gateway.worker import Worker
+from duet_rpc.jsonrpc.jsontext import dumps
+from duet_rpc.jsonrpc.messages import Success
+from duet_rpc.jsonrpc.values import RawJson
+from duet_rpc.methods.changes import changed_at, read
+from duet_rpc.server.user_methods import LOAD
+from duet_rpc.workers.order import MAIN, METHODS
+from duet_rpc.workers.plan import declared_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from duet_rpc.config.processes import WorkerSettings
+    from duet_rpc.gateway.backend import Backend
+    from duet_rpc.gateway.pending import Outcome
+    from duet_rpc.gateway.runtime import Runtime
+    from duet_rpc.workers.plan import Plan
+
+    Entry = dict[str, object]
+
+
+class Known:
+    """What is known of the methods of one worker."""
+
+    def __init__(self, block: str | None) -> None:
+        self.block = block  # that the worker was started with
+        self.entries: list[Entry] | None = None  # None: nothing yet
+        self.problems: list[str] = []
+        self.declared: set[str] = set()  # names in the texts of its files,
+        self.times: list[int | None] | None = None  # which were changed then
+        self.waiting: list[Callable[[], object]] = []  # for its answer
+        self.is_asked = False
+
+
+class Workers:
+    """The workers by name, and their methods."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        backends: dict[str, Backend],
+        make: Callable[[WorkerSettings], Worker],
+        fresh_id: Callable[[], int],
+        runtime: Runtime,
+    ) -> None:
+        self._plan = plan
+        self._backends = backends  # of the gateway, with the workers among them
+        self._make = make
+        self._fresh_id = fresh_id
+        self._runtime = runtime
+        self._workers: dict[str, Worker] = {}
+        self._known: dict[str, Known] = {}
+        self._owners: dict[str, Worker] = {}  # by method
+        self._reported: set[str] = set()
+        self.version = 0  # another one whenever the methods are others
+        self.on_change: Callable[[], object] = lambda: None
+        self.scan()
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(list(self._workers.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._workers)
+
+    # Which workers there are.
+
+    def scan(self) -> None:
+        """Bring the workers up to date with the files."""
+        found = self._plan.find()
+        for name in [*self._workers]:
+            if name not in found:
+                self._remove(name)
+        for name, (settings, block) in found.items():
+            known = self._known.get(name)
+            if known is None:
+                self._add(settings, block)
+            elif known.block != block:
+                known.block = block
+                self._workers[name].restart_when_idle()
+        for name, worker in self._workers.items():
+            self._read_text(name, worker)
+        self._publish()
+
+    def _add(self, settings: WorkerSettings, block: str | None) -> None:
+        worker = self._make(settings)
+        self._workers[worker.name] = self._backends[worker.name] = worker
+        self._known[worker.name] = Known(block)
+
+    def _remove(self, name: str) -> None:
+        worker = self._workers.pop(name)
+        del self._known[name]
+        worker.process.stop(lambda: self._forget(worker))
+
+    def _forget(self, worker: Worker) -> None:
+        if self._backends.get(worker.name) is worker:
+            del self._backends[worker.name]
+
+    def _read_text(self, name: str, worker: Worker) -> None:
+        """Learn what the files of a worker say of its methods, where they have changed."""
+        known = self._known[name]
+        files = [each for each in worker.settings.methods if each.startswith("/")]
+        times = [changed_at(each) for each in files]
+        if name == MAIN or known.times == times:
+            return
+        known.times = times
+        texts = [(read(each) or b"").decode("utf-8", "replace") for each in files]
+        known.declared = {each for text in texts for each in declared_names(text)}
+        if worker.process.child is not None:
+            return  # it tells what it has itself
+        known.entries = None
+        stamp = self._stamp(worker)
+        kept = None if stamp is None else Kept(worker.settings.methods[0]).read(stamp)
+        if isinstance(kept, list):
+            known.entries = [each for each in kept if isinstance(each, dict)]
+
+    def _stamp(self, worker: Worker) -> str | None:
+        """Return what a kept list must have been made from; None where nothing is kept."""
+        if worker.name == MAIN or len(worker.settings.methods) != 1:
+            return None
+        text = read(worker.settings.methods[0])
+        return None if text is None else sha256(text).hexdigest()
+
+    def add_file(self, path: str) -> None:
+        """Add a file of methods, for as long as this process runs."""
+        self._plan.add_source(path)
+        main = self._workers.get(MAIN)
+        if main is not None and not self._plan.scripts.is_script(path):
+            call = Call(LOAD, lambda _outcome: None)
+            main.request(self._fresh_id(), call, raw(dumps({"file": path})))
+
+    # Who has a method.
+
+    def find(self, method: str) -> Worker | None:
+        """Return the worker that a method belongs to, or may belong to."""
+        worker = self._owners.get(method)
+        if worker is None or not self._is_current(worker, method):
+            self.scan()
+            worker = self._owners.get(method)
+        return worker or self._workers.get(MAIN)
+
+    def _is_current(self, worker: Worker, method: str) -> bool:
+        """Return False where a file has become a worker, or is one no more, or another."""
+        if worker.name != MAIN:
+            blocks = {self._plan.scripts.block_of(each) for each in worker.settings.methods}
+            return self._known[worker.name].block in (None, *blocks)
+        for entry in self._known[MAIN].entries or ():
+            if entry.get("name") == method:
+                source = entry.get("x-source")
+                file = source.get("file") if isinstance(source, dict) else None
+                return not isinstance(file, str) or not self._plan.scripts.is_script(file)
+        return True
+
+    def entries(self) -> list[tuple[str, Entry]]:
+        """Return what is known of all methods, each once, with its worker's name."""
+        return [
+            (name, entry)
+            for name, known in self._known.items()
+            for entry in known.entries or ()
+            if self._owners.get(str(entry.get("name"))) is self._workers[name]
+        ]
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the user's files."""
+        return [each for known in self._known.values() for each in known.problems]
+
+    def _publish(self) -> None:
+        owners: dict[str, Worker] = {}
+        for name, known in self._known.items():
+            for entry in known.entries or ():
+                method = str(entry.get("name"))
+                other = owners.setdefault(method, self._workers[name])
+                if other is not self._workers[name]:
+                    self._report(name, method, other)
+        for name, known in self._known.items():
+            for method in known.declared:
+                owners.setdefault(method, self._workers[name])
+        if owners != self._owners:
+            self._owners = owners
+            self.version += 1
+
+    def _report(self, name: str, method: str, other: Worker) -> None:
+        text = f"{name}: {method} is already the name of a method of {other.title}"
+        if text not in self._reported:
+            self._reported.add(text)
+            self._runtime.log.warn(text)
+
+    # What the workers say of their methods.
+
+    def collect(self, seconds: float, done: Callable[[], object], reload: bool = False) -> None:
+        """Call a function when all workers have described their methods, or time is up.
+
+        One that is busy is not waited for, and one that has not been started is not, where its
+        methods are known: then nothing has changed.
+        """
+        self.scan()
+        waiting = Waiting(done)
+        for name, worker in self._workers.items():
+            known = self._known[name]
+            is_known = known.entries is not None
+            if is_known and not (worker.is_idle or (reload and worker.state is State.READY)):
+                continue
+            if not is_known and worker.refusal() is not None:
+                continue
+            waiting.count += 1
+            known.waiting.append(waiting.count_down)
+            if not known.is_asked:
+                self._ask(worker, reload)
+        if waiting.count:
+            self._runtime.loop.call_later(seconds, waiting.finish)
+        else:
+            waiting.finish()
+
+    def handle_changed(self, worker: Worker) -> None:
+        """Ask a worker again whose methods are others now."""
+        known = self._known.get(worker.name)
+        if known is not None and not known.is_asked:
+            self._ask(worker, False)
+
+    def _ask(self, worker: Worker, reload: bool) -> None:
+        known = self._known[worker.name]
+        known.is_asked = True
+        params = raw('{"reload":true}') if reload else None
+
+        def receive(outcome: Outcome) -> None:
+            known.is_asked = False
+            if isinstance(outcome, Success) and isinstance(outcome.result, RawJson):
+                self._learn(worker, known, outcome.result.value)
+            waiting, known.waiting = known.waiting, []
+            for each in waiting:
+                each()
+
+        worker.request(self._fresh_id(), Call(METHODS, receive), params)
+
+    def _learn(self, worker: Worker, known: Known, value: object) -> None:
+        entries = value.get("methods") if isinstance(value, dict) else None
+        problems = value.get("problems") if isinstance(value, dict) else None
+        if not isinstance(entries, list) or self._known.get(worker.name) is not known:
+            return
+        known.problems = [str(each) for each in problems] if isinstance(problems, list) else []
+        if entries == known.entries:
+            return
+        known.entries = entries
+        stamp = self._stamp(worker)
+        if stamp is not None and not known.problems:
+            Kept(worker.settings.methods[0]).write(stamp, entries)
+        self.version += 1
+        self._publish()
+        self.on_change()
+
+
+class Waiting:
+    """Somebody who waits for several answers, and not for ever."""
+
+    def __init__(self, done: Callable[[], object]) -> None:
+        self._done: Callable[[], object] | None = done
+        self.count = 0
+
+    def count_down(self) -> None:
+        """Note that one answer less is missing."""
+        self.count -= 1
+        if not self.count:
+            self.finish()
+
+    def finish(self) -> None:
+        """Call the function, once."""
+        done, self._done = self._done, None
+        if done is not None:
+            done()

@@ -13,10 +13,12 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import marshal
+import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import files as installed_files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +30,7 @@ PACKAGE = TOP / "duet_rpc"
 HERE = TOP / "packaging"
 TIMES = (1980, 1, 1, 0, 0, 0)
 
-# Pure-Python wheels, pinned: the same file must run on every Python from 3.9 on, so tomli
-# goes in even if the Python that builds has no need of it.
-BUNDLED = ("loguru==0.7.3", "tomli==2.2.1")
+BUNDLED = HERE / "bundled.txt"
 
 START = {"__main__.py": "entry.py", "_launcher.py": "launcher.py", "_unpack.py": "unpack.py"}
 """What the archive starts with: names in the archive, and here."""
@@ -42,6 +42,8 @@ PTH = "import sys; sys.path.append(sitedir + '/duet-rpc.zip/site-packages')\n"
 def main() -> None:
     """Build both files of a release."""
     top = TOP
+    # shiv would write it into the archive, and its bytes are to depend on the sources alone.
+    os.environ.pop("SOURCE_DATE_EPOCH", None)
     build, dist = top / "build" / "pyz", top / "dist"
     shutil.rmtree(build, ignore_errors=True)
     dist.mkdir(exist_ok=True)
@@ -75,7 +77,7 @@ def collect(packages: Path) -> None:
     run(
         sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile",
         "--only-binary", ":all:", "--platform", "any", "--implementation", "py", "--abi", "none",
-        "--target", packages, *BUNDLED,
+        "--target", packages, "--require-hashes", "--requirement", BUNDLED,
     )  # fmt: skip
     for file in [*packages.rglob("RECORD"), *packages.rglob("REQUESTED")]:
         file.unlink()
@@ -111,6 +113,8 @@ def finish(made: Path, target: Path) -> None:
     with zipfile.ZipFile(made) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     files.update({name: (HERE / source).read_bytes() for name, source in START.items()})
+    # What is left of shiv is under its own licence, which asks to be named in copies.
+    files["_bootstrap/LICENSE"] = read_licence("shiv")
     # The folder that a build is unpacked into is named after everything in the archive.
     build = hashlib.sha256(b"\0".join(files[name] for name in sorted(files))).hexdigest()[:16]
     files["_launcher.py"] = files["_launcher.py"].replace(b"@BUILD@", build.encode())
@@ -123,6 +127,12 @@ def finish(made: Path, target: Path) -> None:
         write_archive(file, files, zipfile.ZIP_STORED)
     fresh.chmod(0o755)
     fresh.replace(target)
+
+
+def read_licence(package: str) -> bytes:
+    """Return the licence of an installed package."""
+    (path,) = (each for each in installed_files(package) or () if each.name == "LICENSE")
+    return path.read_binary()
 
 
 def compile_file(name: str, source: bytes) -> bytes:

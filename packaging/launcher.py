@@ -92,14 +92,28 @@ def is_complete(build: str) -> bool:
     """Return whether all files still have the size and the time they were written with.
 
     That finds files that were cut short, changed or deleted. It takes 0.6 ms for 213 files;
-    reading them to compare hashes would take 2.6 ms, and far longer from a cold disk.
+    reading them to compare hashes would take 2.6 ms, and far longer from a cold disk. Only a
+    power failure leaves a file's size and time and not its contents, so hashes are compared
+    once after each start of the machine (`_unpack.recheck`).
     """
     with open(f"{build}/manifest", encoding="ascii") as manifest:
-        count, written = map(int, manifest.readline().split())
+        count, written, _, checked = manifest.readline().rstrip("\n").split(" ")
+        if checked != start_of_machine():
+            return False
+        left = int(count)
         for line in manifest:
             size, name = line.rstrip("\n").split(" ", 1)
             status = os.stat(f"{build}/{name}")
-            if status.st_size != int(size) or status.st_mtime != written:
+            if status.st_size != int(size) or status.st_mtime != int(written):
                 return False
-            count -= 1
-    return count == 0
+            left -= 1
+    return left == 0
+
+
+def start_of_machine() -> str:
+    """Return a name for the time since the machine was started; empty where there is none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -3,12 +3,15 @@
 In the archive this file is `_unpack`. A build is unpacked into a temporary folder, under a
 lock, and renamed when every file in it is whole. So any number of processes may start at
 once, and one that is killed or finds the disk full leaves nothing that a later one would
-use. A manifest beside the packages has the size of each file, for the launcher's check.
+use. A manifest beside the packages has the size of each file, for the launcher's check; its
+first line has the number of files, their time, a hash of them all, and the start of the machine
+since which they are known to be whole.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import importlib.util
 import marshal
 import os
@@ -22,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _launcher import find, is_private, leave_standard_streams
+from _launcher import find, is_private, leave_standard_streams, start_of_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +63,8 @@ def import_again(archive: str, name: str, packages: str) -> Callable[[], None]:
     """Return the program's `main` after an import failed although all sizes were right.
 
     That happens after a power failure, when a file system has kept a file's size but not its
-    contents: all files are written again. Any other failure comes back as it was.
+    contents, and where nobody can tell that there was one: all files are written again. Any other
+    failure comes back as it was.
     """
     with suppress(OSError):
         Path(packages).with_name("manifest").unlink()
@@ -113,6 +117,7 @@ def unpack(archive: str, root: str, name: str) -> str | None:
                 return None
             with Path(root, ".lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
+                recheck(Path(root, name))
                 packages: str | None = find(root, name)
                 if not packages:  # or another process unpacked it in the meantime
                     replace(archive, root, name)
@@ -166,7 +171,7 @@ def write_build(archive: str, folder: Path, target: Path) -> None:
     """Write all files of what will be in `target`; raise OSError if one is not whole."""
     # One time for all, an even number of seconds, which every file system can store.
     written = int(time.time()) // 2 * 2
-    lines = []
+    lines, digest = [], hashlib.sha256()
     for name, data in read_build(archive, target):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,8 +180,29 @@ def write_build(archive: str, folder: Path, target: Path) -> None:
         if path.stat().st_size != len(data):
             raise OSError(f"{path} was not written in full")
         lines.append(f"{len(data)} {name}")
-    manifest = "\n".join([f"{len(lines)} {written}", *lines])
-    (folder / "manifest").write_text(manifest, encoding="ascii")
+        digest.update(data)
+    first = f"{len(lines)} {written} {digest.hexdigest()} {start_of_machine()}"
+    (folder / "manifest").write_text("\n".join([first, *lines]), encoding="ascii")
+
+
+def recheck(build: Path) -> None:
+    """Note in the manifest that what was unpacked before the machine was started is whole.
+
+    Where it is not, or there is nothing, nothing is done: then it is unpacked again.
+    """
+    manifest, digest = build / "manifest", hashlib.sha256()
+    try:
+        first, *lines = manifest.read_text(encoding="ascii").split("\n")
+        count, written, expected, _ = first.split(" ")
+        for line in lines:
+            digest.update((build / line.split(" ", 1)[1]).read_bytes())
+        if digest.hexdigest() == expected:
+            first = f"{count} {written} {expected} {start_of_machine()}"
+            fresh = manifest.with_suffix(".tmp")
+            fresh.write_text("\n".join([first, *lines]), encoding="ascii")
+            fresh.replace(manifest)
+    except (OSError, ValueError, IndexError):
+        pass
 
 
 def read_build(archive: str, target: Path) -> Iterator[tuple[str, bytes]]:
@@ -203,6 +229,7 @@ def delete_old_builds(root: str, current: str) -> None:
         if entry.is_dir(follow_symlinks=False)
         and not entry.name.startswith((same, "."))
         and not entry.name.endswith(".tmp")
+        and entry.name != "envs"  # the environments of workers
     ]
     builds.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
     for build in builds[OLD_BUILDS_KEPT:]:

@@ -96,7 +96,8 @@ class Soak:
             env["DUET_RPC_LOG"] = str(log)
 
             def limit() -> None:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
+                # It keeps twelve open; what is left is for one import, or one log file, at a time.
+                resource.setrlimit(resource.RLIMIT_NOFILE, (14, 14))
 
         elif self.trouble == "clock set back":
             self._set_clock(0)

@@ -34,6 +34,15 @@ def spin(mark: str) -> None:
     while True: pass
 """
 
+PROGRESS = f"""{HEAD}
+@method
+def progress(ctx: Context) -> int:
+    for step in range(5):
+        ctx.progress(step)
+        time.sleep(0.01)
+    return 7
+"""
+
 
 def bad(body: str, load: str = "") -> dict[str, str | bytes]:
     """Write a file whose method `bad` does something."""

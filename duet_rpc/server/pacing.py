@@ -12,6 +12,7 @@ client that does not read.
 from __future__ import annotations
 
 import threading
+from _thread import start_new_thread  # `Thread.start` waits for code that a method may replace
 from queue import SimpleQueue
 from time import monotonic, sleep  # by their names: a method may replace what a module has
 from typing import TYPE_CHECKING
@@ -33,14 +34,14 @@ class Pacer:
     def __init__(self, hold: Callable[[], AbstractContextManager[None]]) -> None:
         self.hold = hold  # a cancel must not cut a message in half
         self._due: SimpleQueue[Paced] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._is_running = False
 
     def schedule(self, paced: Paced) -> None:
         """Have what waits sent when it is time."""
         self._due.put(paced)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="pacer")
-            self._thread.start()
+        if not self._is_running:
+            self._is_running = True
+            start_new_thread(self._run, ())
 
     def _run(self) -> None:
         while True:

@@ -129,7 +129,7 @@ class Stdio:
         """Take the lock; a thread that has it may wait for a client that does not read."""
         if self.lock.acquire(blocking=False):
             return
-        if threading.current_thread() is threading.main_thread():
+        if get_ident() == main_thread().ident:
             with supervised:
                 self.lock.acquire()
         else:

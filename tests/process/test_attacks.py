@@ -19,7 +19,18 @@ from typing import Any
 
 import pytest
 
-from tests.attacks import CHANGES, ENDINGS, FILES, GOOD, HEAD, RAISED, SPIN, bad, sparse
+from tests.attacks import (
+    CHANGES,
+    ENDINGS,
+    FILES,
+    GOOD,
+    HEAD,
+    PROGRESS,
+    RAISED,
+    SPIN,
+    bad,
+    sparse,
+)
 from tests.process.test_methods import env_for
 from tests.support import (
     SOURCE,
@@ -211,6 +222,14 @@ def test_what_a_method_changes_costs_its_own_call(
             assert wire.leave() < WINDOW
         else:
             check_others(wire)
+
+
+@pytest.mark.parametrize("change", ["another threading module", "a trace function that raises"])
+def test_after_a_method_took_the_threads_progress_is_sent(change: str, tmp_path: Path) -> None:
+    with serve(tmp_path, {**bad(CHANGES[change]), "progress.py": PROGRESS}) as wire:
+        wire.result("bad")
+        assert wire.result("progress", _meta={"progressToken": "p"}) == 7
+        assert wire.leave() < WINDOW
 
 
 @BOTH

@@ -40,8 +40,8 @@ Fail if a call is still pending then, or a process still running."
          (progn
            ,@body
            (maphash (lambda (_ server)
-                      (should (= 0 (hash-table-count
-                                    (duet-rpc--server-pending server)))))
+                      (duet-rpc-test-until
+                       (= 0 (hash-table-count (duet-rpc--server-pending server)))))
                     duet-rpc--servers))
        (maphash (lambda (_ server) (duet-rpc--stop server)) duet-rpc--servers))
      (duet-rpc-test-until

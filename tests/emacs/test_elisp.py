@@ -108,14 +108,15 @@ def on_terminal(
     if keys:
         # An idle timer fires once, even where Emacs is idle because it waits for a reply.
         evaluate = f"""(progn
-          (defvar test-keys-read -1)
+          (defvar test-idle-since 0)
           (run-with-timer 0.1 0.1 (lambda ()
-            (when (and (/= test-keys-read num-nonmacro-input-events)
-                       (time-less-p 0.5 (or (current-idle-time) 0)) {settled})
-              (setq test-keys-read num-nonmacro-input-events)
-              (if (file-exists-p "{last}")
-                  {evaluate}
-                (write-region "" nil "{idle}" nil 'quiet))))))"""
+            (let* ((idle (float-time (or (current-idle-time) 0)))
+                   (since (- (float-time) idle)))
+              (when (and (> idle 0.5) (> (- since test-idle-since) 0.3) {settled})
+                (setq test-idle-since since)
+                (if (file-exists-p "{last}")
+                    {evaluate}
+                  (write-region "" nil "{idle}" nil 'quiet)))))))"""
     ours, theirs = pty.openpty()
     # A session leader that opens a terminal gets it as its controlling terminal.
     shell = f'exec "$0" "$@" < {os.ttyname(theirs)} > {os.ttyname(theirs)} 2>&1'

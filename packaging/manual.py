@@ -28,9 +28,14 @@ TOP = Path(__file__).resolve().parent.parent
 REPOSITORY = "https://github.com/duet-rpc/duet-rpc"
 SUMMARY = "write an Emacs command in Python"
 
-FIRST = ["commands.md", "methods.md", "hints.md"]
-LAST = ["command-line.md", "files.md", "jsonrpc.md", "design.md", "glossary.md"]
-"""The order of the pages in docs/. Those that are in neither list stand between them."""
+ORDER = [
+    "first-steps", "commands", "emacs", "methods", "hints",
+    "asking", "packages", "workers", "terminal", "ai-clients",
+    "servers", "configuration", "logs", "security", "command-line",
+    "files", "wire", "jsonrpc", "benchmarks", "design",
+    "glossary",
+]  # fmt: skip
+"""The pages in docs/, in the order of the manual."""
 
 COMMAND_LINE = "docs/command-line.md"
 """A page of the manual that is no file: it is made from the table of commands."""
@@ -96,13 +101,10 @@ def texinfo() -> str:
 
 def list_pages() -> list[str]:
     """Return the pages in docs/, in the order of the manual."""
-
-    def place(name: str) -> int:
-        return (FIRST.index(name) if name in FIRST else
-                len(FIRST) + 1 + LAST.index(name) if name in LAST else len(FIRST))  # fmt: skip
-
-    names = {path.name for path in (TOP / "docs").glob("*.md")} | {Path(COMMAND_LINE).name}
-    return [f"docs/{name}" for name in sorted(sorted(names), key=place)]
+    names = {path.stem for path in (TOP / "docs").glob("*.md")} | {Path(COMMAND_LINE).stem}
+    if names != set(ORDER):
+        sys.exit(f"duet-rpc: ORDER in manual.py and docs/ differ: {names ^ set(ORDER)}")
+    return [f"docs/{name}.md" for name in ORDER]
 
 
 def command_line_page() -> str:

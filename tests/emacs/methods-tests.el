@@ -99,36 +99,33 @@
         (with-current-buffer "*duet-rpc result*"
           (should (string-match-p "\"words\": 3" (buffer-string))))))))
 
-(defun duet-rpc-test-readme (heading language)
-  "Return the blocks in LANGUAGE below HEADING in the README, as one string."
+(defun duet-rpc-test-page (name language)
+  "Return the blocks in LANGUAGE on the page NAME of the manual, as one string."
   (with-temp-buffer
-    (insert-file-contents (expand-file-name "README.md" duet-rpc-test-top))
-    (re-search-forward (concat "^## " heading "$"))
-    (narrow-to-region (point) (if (re-search-forward "^## " nil t) (point) (point-max)))
-    (goto-char (point-min))
+    (insert-file-contents (expand-file-name (concat "docs/" name) duet-rpc-test-top))
     (let (blocks)
       (while (re-search-forward (concat "^```" language "\n\\(\\(?:.*\n\\)*?\\)```$") nil t)
         (push (match-string 1) blocks))
       (string-join (nreverse blocks) "\n"))))
 
-(ert-deftest duet-rpc-readme-is-true ()
+(ert-deftest duet-rpc-lisp-of-the-manual-is-true ()
   (let ((file (expand-file-name "~/.config/duet-rpc/methods/words.py"))
         (config (expand-file-name "~/.config/duet-rpc/config.toml"))
         (duet-rpc--handlers (make-hash-table :test #'equal)))
     (make-directory (file-name-directory file) t)
-    ;; Backends with the names that the README uses.
+    ;; Backends with the names that the manual uses.
     (write-region (concat (duet-rpc-test-backend "time" "lines" "mcp")
                           (duet-rpc-test-backend "py" "content-length"))
                   nil config nil 'silent)
     (unwind-protect
         (duet-rpc-test-with-pyz
-          (write-region (duet-rpc-test-readme "The same function everywhere" "python")
+          (write-region (duet-rpc-test-page "first-steps.md" "python")
                         nil file nil 'silent)
           (let ((shown
                  (duet-rpc-test-messages
                    (with-temp-buffer
                      (emacs-lisp-mode) ; for its comments
-                     (insert (duet-rpc-test-readme "The Emacs side" "elisp"))
+                     (insert (duet-rpc-test-page "emacs.md" "elisp"))
                      (goto-char (point-min))
                      (while (progn (forward-comment (point-max)) (not (eobp)))
                        (let ((form (read (current-buffer))))

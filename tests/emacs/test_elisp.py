@@ -718,7 +718,8 @@ def test_commands_are_autoloaded(emacs: str, environment: dict[str, str], tmp_pa
     copy = tmp_path / "package" / LIBRARY.name
     copy.parent.mkdir()
     shutil.copy(LIBRARY, copy)
-    commands = re.findall(r"`M-x (duet-rpc-[a-z-]+)`", (ROOT / "README.md").read_text("utf-8"))
+    page = (ROOT / "docs" / "emacs.md").read_text("utf-8")
+    commands = re.findall(r"`M-x (duet-rpc-[a-z-]+)`", page)
     assert "duet-rpc-status" in commands
     form = f"""(progn
       (require 'package)

@@ -40,10 +40,9 @@ def test_the_typescript_sdk() -> None:
     assert "all calls answered" in check_run(*command)
 
 
-def test_the_configurations_in_the_readme() -> None:
-    text = (TOP / "README.md").read_text()
-    section = text.partition("## The same method as a tool")[2].partition("\n## ")[0]
-    blocks = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+def test_the_configurations_in_the_manual() -> None:
+    page = (TOP / "docs" / "ai-clients.md").read_text()
+    blocks = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 2
     for block in blocks:
         ((_, servers),) = json.loads(block).items()

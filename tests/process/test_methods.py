@@ -980,9 +980,9 @@ def test_a_method_that_forks_answers_once() -> None:
     assert reply["result"] == "parent"
 
 
-def test_the_first_method_of_the_readme_works_as_it_stands_there(tmp_path: Path) -> None:
-    readme = (TOP / "README.md").read_text()
-    code = readme.split("<!-- first method -->")[1].split("```python\n")[1].split("```")[0]
+def test_the_first_method_of_the_manual_works_as_it_stands_there(tmp_path: Path) -> None:
+    page = (TOP / "docs" / "first-steps.md").read_text()
+    code = page.split("<!-- first method -->")[1].split("```python\n")[1].split("```")[0]
     path = write(tmp_path, code)
     client = Client([*SOURCE, "rpc", "--methods", path], env_for(tmp_path))
     try:

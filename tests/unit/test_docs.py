@@ -14,6 +14,16 @@ from tests.support import TOP
 WITH_EXAMPLES = ["errors", "framing", "ids", "messages"]
 
 
+def test_the_readme_has_at_most_200_lines() -> None:
+    assert len((TOP / "README.md").read_text().splitlines()) <= 200
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    readme = (TOP / "README.md").read_text()
+    pages = [f"docs/{path.name}" for path in (TOP / "docs").glob("*.md")]
+    assert [page for page in pages if f"({page})" not in readme] == []
+
+
 def test_every_example_of_the_library_page_is_true() -> None:
     path = TOP / "docs" / "jsonrpc.md"
     failed, tried = doctest.testfile(str(path), module_relative=False)
@@ -49,7 +59,7 @@ def test_the_examples_of_the_page_on_asking_are_true() -> None:
 def test_the_examples_of_the_page_on_methods_are_true(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = (TOP / "README.md").read_text().split("<!-- first method -->")[1]
+    first = (TOP / "docs" / "first-steps.md").read_text().split("<!-- first method -->")[1]
     (tmp_path / "words.py").write_text(first.split("```python\n")[1].split("```")[0])
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -52,7 +52,3 @@ def test_a_row_of_the_table_is_true(row: list[str], names: dict[str, Any]) -> No
             path = caught.value.path
             assert expected == (f"`{path}`: " if path else "") + caught.value.expected
     assert found > 0
-
-
-def test_the_page_is_linked() -> None:
-    assert "(docs/hints.md)" in (TOP / "README.md").read_text()

@@ -97,7 +97,7 @@ def give_roots(client: GatewayClient, *uris: str) -> None:
     answer(client, asked, {"roots": [{"uri": uri, "name": "here"} for uri in uris]})
 
 
-def test_tools_of_four_servers_are_one_list_and_each_can_be_called(tmp_path: Path) -> None:
+def test_tools_of_four_servers_are_one_list_of_callable_tools(tmp_path: Path) -> None:
     with servers(tmp_path, "time", "git", "files", "everything") as client:
         tools = {each["name"]: each for each in client.call("tools/list")["tools"]}
         assert {name.split("__")[0] for name in tools} == {"time", "git", "files", "everything"}
@@ -208,7 +208,7 @@ def test_a_server_asks_and_the_client_answers(tmp_path: Path) -> None:
         assert client.status()["pending"] == 0
 
 
-def test_one_is_killed_under_way_and_comes_back_and_the_others_do_not_notice(
+def test_a_killed_server_comes_back_unnoticed_by_the_others(
     tmp_path: Path,
 ) -> None:
     tool = "everything__trigger-long-running-operation"
@@ -265,7 +265,7 @@ def test_emacs_speaks_to_all_of_them_through_one_connection(emacs: str, tmp_path
 
 
 @pytest.mark.parametrize("emacs", EMACSEN)
-def test_duet_rpc_el_has_tools_and_completions_of_all_of_them(emacs: str, tmp_path: Path) -> None:
+def test_emacs_has_the_tools_and_completions_of_all_servers(emacs: str, tmp_path: Path) -> None:
     folder = make_repository(tmp_path / "project")
     names = ("pylsp", "time", "files", "everything")
     config = write_config(tmp_path / "c.toml", {name: server(name, folder) for name in names})

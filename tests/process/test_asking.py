@@ -181,7 +181,7 @@ def test_what_is_said_goes_to_a_client_that_listens(client: Peer) -> None:
     assert client.result(1) is None
 
 
-def test_what_is_said_to_a_client_that_does_not_listen_is_logged() -> None:
+def test_messages_for_a_client_that_cannot_show_them_are_logged() -> None:
     with peer() as client:
         client.send(request(1, "tell", {"text": "hear this"}))
         assert client.result(1) is None
@@ -464,7 +464,7 @@ def test_an_outer_answer_that_comes_first_is_kept(client: Peer) -> None:
     assert client.result(1) == "hello outer"
 
 
-def test_a_call_for_a_question_that_was_given_up_is_served(client: Peer) -> None:
+def test_a_call_during_an_abandoned_question_is_served(client: Peer) -> None:
     client.post(1, "name")
     outer = client.asked()
     client.post(2, "ask_with_alarm", during=outer["id"])
@@ -502,7 +502,7 @@ def test_to_cancel_the_inner_call_leaves_the_outer_one(client: Peer) -> None:
     assert client.result(1) == "hello Ada"
 
 
-def test_a_call_during_a_question_that_is_answered_waits_its_turn(client: Peer) -> None:
+def test_a_call_during_an_answered_question_waits_its_turn(client: Peer) -> None:
     client.post(1, "name")
     question = client.asked()
     client.answer(question, "Ada")
@@ -512,7 +512,7 @@ def test_a_call_during_a_question_that_is_answered_waits_its_turn(client: Peer) 
 
 
 @pytest.mark.parametrize("during", [None, 1, []])
-def test_a_call_that_is_not_marked_by_a_text_waits_its_turn(client: Peer, during: object) -> None:
+def test_a_call_whose_mark_is_not_text_waits_its_turn(client: Peer, during: object) -> None:
     client.post(1, "name")
     question = client.asked()
     client.post(2, "add", {"a": 1, "b": 2}, during=during)
@@ -807,7 +807,7 @@ def test_to_cancel_a_stream_closes_the_generator(client: Peer, tmp_path: Path) -
     assert (tmp_path / "closed").exists()
 
 
-def test_a_piece_that_the_hint_does_not_allow_fails_the_call(client: Peer) -> None:
+def test_a_chunk_that_violates_the_hint_fails_the_call(client: Peer) -> None:
     client.post(1, "wrong_piece", {}, partialResultToken="p")
     found, reply = pieces(client, 1)
     assert found == [[1]]
@@ -832,7 +832,7 @@ def test_a_stream_is_described_as_one(client: Peer) -> None:
     assert "x-stream" not in methods["add"]
 
 
-def test_a_stream_to_a_client_that_does_not_read_is_bounded() -> None:
+def test_a_stream_that_nobody_reads_is_bounded() -> None:
     with peer() as client:
         client.post(1, "count", {"n": 3_000_000}, partialResultToken="p")
         assert client.get()

@@ -293,7 +293,7 @@ def blocking(rest: str, mark: Path) -> dict[str, str | bytes]:
 
 
 @BOTH
-def test_a_method_with_a_low_recursion_limit_is_no_limit_for_others(
+def test_a_low_recursion_limit_affects_only_its_own_method(
     kind: type[Wire], tmp_path: Path
 ) -> None:
     deep = (
@@ -432,9 +432,7 @@ def test_an_error_that_never_says_what_it_is_is_cancelled(
 
 
 @pytest.mark.parametrize("raised", ["__class__", "__traceback__", "__cause__"])
-def test_an_exception_that_can_t_be_looked_at_is_a_result_of_mcp(
-    raised: str, tmp_path: Path
-) -> None:
+def test_an_unreadable_exception_is_a_tool_error_in_mcp(raised: str, tmp_path: Path) -> None:
     body = f"class Odd(Exception):\n    {raised} = property(lambda self: 1 / 0)\nraise Odd"
     with serve(tmp_path, bad(body), McpWire) as wire:
         assert wire.ask("bad")["result"]["isError"]
@@ -450,7 +448,7 @@ def test_a_traceback_has_the_lines_that_were_loaded(tmp_path: Path) -> None:
 
 
 @BOTH
-def test_a_method_that_fails_with_8_mb_of_parameters_is_answered_at_once(
+def test_failing_with_8_mb_of_parameters_is_answered_at_once(
     kind: type[Wire], tmp_path: Path
 ) -> None:
     text = f"{HEAD}\n@method\ndef fail(text: str) -> None: raise ValueError(text)\n"
@@ -515,7 +513,7 @@ def test_2_000_files_are_loaded_in_seconds(tmp_path: Path) -> None:
     assert shortest(attempt, 10.0) < 10.0
 
 
-def test_a_folder_that_goes_becomes_a_file_and_comes_back_is_followed(tmp_path: Path) -> None:
+def test_a_folder_that_vanishes_and_comes_back_is_followed(tmp_path: Path) -> None:
     folder = methods_folder(tmp_path)
     with serve(tmp_path, {}) as wire:
         assert wire.result("good") == 7
@@ -616,7 +614,7 @@ def test_lines_of_threads_stay_whole(tmp_path: Path) -> None:
     assert sorted(printed) == sorted(each * 20 for each in "abcd" for _ in range(2000))
 
 
-def test_a_line_that_logging_can_t_format_does_not_fail_the_method(tmp_path: Path) -> None:
+def test_a_log_line_with_a_bad_format_fails_no_method(tmp_path: Path) -> None:
     with serve(tmp_path, bad("logging.warning('%d', 'x')\nreturn 1")) as wire:
         assert wire.result("good") == 7
         assert wire.result("bad") == 1
@@ -639,9 +637,7 @@ def test_a_flood_of_lines_after_the_reply_delays_nobody(kind: type[Wire], tmp_pa
 
 
 @BOTH
-def test_sigterm_while_a_method_logs_through_loguru_ends_it_in_time(
-    kind: type[Wire], tmp_path: Path
-) -> None:
+def test_sigterm_while_a_method_logs_ends_it_in_time(kind: type[Wire], tmp_path: Path) -> None:
     text = (
         f"{HEAD}\nfrom loguru import logger\n@method\ndef chat(mark: str) -> None:\n"
         "    open(mark, 'w')\n    while True: logger.info('still here')\n"
@@ -773,9 +769,7 @@ def test_20_000_cancels_of_unknown_requests_cost_seconds_over_mcp(tmp_path: Path
 
 
 @pytest.mark.parametrize("token", ["1e400", "1e2", "1.5", "-0", "[1]", "true", "null"])
-def test_a_token_that_mcp_does_not_know_costs_the_progress_alone(
-    token: str, tmp_path: Path
-) -> None:
+def test_an_invalid_progress_token_costs_only_the_progress(token: str, tmp_path: Path) -> None:
     text = (
         f"{HEAD}\n@method\ndef steps(ctx: Context) -> int:\n"
         "    ctx.progress(1, 2)\n    ctx.progress(2, 2)\n    return 1\n"
@@ -792,7 +786,7 @@ def test_a_token_that_mcp_does_not_know_costs_the_progress_alone(
         assert wire.leave() < WINDOW
 
 
-def test_everything_that_is_said_while_files_fail_is_a_whole_frame(tmp_path: Path) -> None:
+def test_messages_about_failing_files_are_whole_frames(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         f"f{n}.py": f"raise ValueError({'x' * 3000!r})\n" for n in range(50)
     }

@@ -93,9 +93,7 @@ def wait_until_idle() -> None:
 # The first minute.
 
 
-def test_a_first_file_in_a_folder_that_was_not_there_is_found_by_the_next_call(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_the_next_call_finds_the_first_file_of_all(tmp_path: Path, folder: Path) -> None:
     with rpc(tmp_path) as author:
         assert author.names() == []
         wait_until_idle()
@@ -105,9 +103,7 @@ def test_a_first_file_in_a_folder_that_was_not_there_is_found_by_the_next_call(
         assert author.names() == ["reloadMethods", "f"]
 
 
-def test_files_that_come_change_are_renamed_and_go_are_seen_by_the_next_call_and_list(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_the_next_call_or_list_sees_every_change_of_files(tmp_path: Path, folder: Path) -> None:
     with rpc(tmp_path) as author:
         a = write(folder, ONE.format("f", 1), "a.py")
         assert author.call("f") == 1
@@ -127,9 +123,7 @@ def test_files_that_come_change_are_renamed_and_go_are_seen_by_the_next_call_and
         assert author.code("h") == NOT_FOUND
 
 
-def test_a_change_that_leaves_time_and_size_as_they_were_is_seen(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_change_with_the_same_time_and_size_is_seen(tmp_path: Path, folder: Path) -> None:
     path = write(folder, ONE.format("f", 0), "a.py")
     with rpc(tmp_path) as author:
         for number in range(1, 100):
@@ -152,9 +146,7 @@ def test_what_lies_beside_a_file_is_watched_too(tmp_path: Path, folder: Path) ->
         assert (author.call("g"), author.call("f")) == (42, 42)
 
 
-def test_a_file_keeps_what_it_has_in_memory_when_another_one_changes(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_file_keeps_its_memory_when_another_one_changes(tmp_path: Path, folder: Path) -> None:
     counter = "import itertools\nC = itertools.count()\n" + ONE.format("count", "next(C)")
     write(folder, counter, "a.py")
     other = write(folder, ONE.format("f", 1), "b.py")
@@ -182,7 +174,7 @@ def test_a_module_of_an_installed_package_is_watched_too(tmp_path: Path) -> None
         assert author.call("f") == 3
 
 
-def test_a_file_can_be_added_to_a_running_daemon_wherever_it_lies(tmp_path: Path) -> None:
+def test_any_file_can_be_added_to_a_running_daemon(tmp_path: Path) -> None:
     path = write(tmp_path, ONE.format("f", 1), "elsewhere/a.py")
     with rpc(tmp_path) as author:
         assert author.call("loadMethods", [str(path)]) == {"methods": ["f"], "problems": []}
@@ -198,9 +190,7 @@ def test_a_file_can_be_added_to_a_running_daemon_wherever_it_lies(tmp_path: Path
 # A broken save.
 
 
-def test_a_broken_save_keeps_what_worked_says_so_once_and_heals(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_broken_save_keeps_what_worked_and_says_so_once(tmp_path: Path, folder: Path) -> None:
     path = write(folder, ONE.format("f", 1), "a.py")
     with rpc(tmp_path, "--debug") as author:
         assert author.call("f") == 1
@@ -221,9 +211,7 @@ def test_a_broken_save_keeps_what_worked_says_so_once_and_heals(
     assert 'File "' in log
 
 
-def test_a_failure_of_an_earlier_version_says_which_problem_keeps_it(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_failure_of_an_earlier_version_names_the_problem(tmp_path: Path, folder: Path) -> None:
     path = write(folder, ONE.format("f", "1 / 0"), "a.py")
     with rpc(tmp_path, "--debug") as author:
         assert "problem" not in author.ask("f")["error"]["data"]
@@ -249,9 +237,7 @@ def test_a_broken_helper_keeps_what_worked_and_heals(tmp_path: Path, folder: Pat
         assert author.call("f") == 2
 
 
-def test_a_helper_that_is_written_after_the_file_that_imports_it_is_found(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_helper_written_after_its_importer_is_found(tmp_path: Path, folder: Path) -> None:
     write(folder, "import _helper\n" + ONE.format("f", "_helper.VALUE"), "a.py")
     with rpc(tmp_path, "--debug") as author:
         reply = author.ask("f")
@@ -278,9 +264,7 @@ def test_the_command_that_installs_a_missing_module_can_be_copied(
         ]
 
 
-def test_a_package_that_is_installed_while_the_daemon_runs_is_found(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_package_installed_while_the_daemon_runs_is_found(tmp_path: Path, folder: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     write(folder, "import new_package\n" + ONE.format("f", "new_package.VALUE"), "a.py")
@@ -307,9 +291,7 @@ def test_a_reload_that_is_cancelled_loses_nothing(tmp_path: Path, folder: Path) 
 # Bad input.
 
 
-def test_an_endless_import_is_named_with_its_line_when_the_caller_loses_patience(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_timeout_names_the_line_of_an_endless_import(tmp_path: Path, folder: Path) -> None:
     write(folder, ONE.format("good", 1), "good.py")
     mark = tmp_path / "begun"
     text = f"open({str(mark)!r}, 'w')\nwhile True:\n    pass\n"
@@ -331,9 +313,7 @@ def test_an_endless_import_is_named_with_its_line_when_the_caller_loses_patience
         assert author.call("ended") == 2
 
 
-def test_an_endless_import_ends_within_two_seconds_of_the_end_of_input(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_an_endless_import_ends_two_seconds_after_input_does(tmp_path: Path, folder: Path) -> None:
     write(folder, "while True: pass\n", "endless.py")
     with rpc(tmp_path) as author:
         author.call("version")
@@ -343,9 +323,7 @@ def test_an_endless_import_ends_within_two_seconds_of_the_end_of_input(
     assert (code, seconds < 2.5) == (0, True)
 
 
-def test_two_files_with_a_method_of_one_name_are_both_named_until_one_gives_way(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_two_files_with_the_same_method_are_both_named(tmp_path: Path, folder: Path) -> None:
     first = write(folder, ONE.format("f", 1), "a.py")
     write(folder, ONE.format("f", 2), "b.py")
     with rpc(tmp_path, "--debug") as author:
@@ -355,9 +333,7 @@ def test_two_files_with_a_method_of_one_name_are_both_named_until_one_gives_way(
         assert author.call("f") == 2
 
 
-def test_a_file_may_be_named_like_a_module_of_the_standard_library(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_file_may_have_the_name_of_a_standard_module(tmp_path: Path, folder: Path) -> None:
     write(folder, "import json\n" + ONE.format("f", "len(json.dumps([1]))"), "json.py")
     write(folder, ONE.format("g", 2), "signal.py")
     write(folder, ONE.format("h", 2), "with spaces.py")
@@ -366,7 +342,7 @@ def test_a_file_may_be_named_like_a_module_of_the_standard_library(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_can_t_be_read_is_named_until_it_can(tmp_path: Path, folder: Path) -> None:
+def test_an_unreadable_file_is_named_until_it_is_readable(tmp_path: Path, folder: Path) -> None:
     path = write(folder, ONE.format("f", 1), "a.py")
     path.chmod(0)
     with rpc(tmp_path, "--debug") as author:
@@ -376,7 +352,7 @@ def test_a_file_that_can_t_be_read_is_named_until_it_can(tmp_path: Path, folder:
         assert author.call("f") == 1
 
 
-def test_a_file_that_can_t_be_opened_is_named_until_it_can(tmp_path: Path, folder: Path) -> None:
+def test_a_link_to_itself_is_named_until_it_is_replaced(tmp_path: Path, folder: Path) -> None:
     folder.mkdir(parents=True)
     loop = folder / "a.py"
     loop.symlink_to(loop)
@@ -402,9 +378,7 @@ def test_what_is_no_file_is_named_and_costs_nothing_else(tmp_path: Path, folder:
         ]
 
 
-def test_a_save_in_the_middle_of_a_call_lets_the_call_end_as_it_began(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_save_during_a_call_does_not_affect_that_call(tmp_path: Path, folder: Path) -> None:
     begun, saved = tmp_path / "begun", tmp_path / "saved"
     text = "import os, time\nfrom duet_rpc import method\n@method\ndef slow() -> int:\n"
     text += f"    open({str(begun)!r}, 'w')\n"
@@ -523,7 +497,7 @@ RAISED = {
 
 @pytest.mark.parametrize("debug", [(), ("--debug",)], ids=["plain", "debug"])
 @pytest.mark.parametrize("kind", RAISED)
-def test_an_exception_that_can_t_be_looked_at_is_an_internal_error(
+def test_an_unreadable_exception_is_an_internal_error(
     tmp_path: Path, folder: Path, kind: str, debug: tuple[str, ...]
 ) -> None:
     text = f"class Odd(Exception):\n    {RAISED[kind]}\n"
@@ -547,7 +521,7 @@ ODD_ERRORS = [
 
 
 @pytest.mark.parametrize("raised", ODD_ERRORS)
-def test_an_error_with_odd_parts_is_an_error_all_the_same(
+def test_an_error_with_odd_parts_is_still_an_error(
     tmp_path: Path, folder: Path, raised: str
 ) -> None:
     text = f"from duet_rpc import method, RpcError\n@method\ndef f(): raise {raised}\n"
@@ -577,9 +551,7 @@ def f(text: str):
 """
 
 
-def test_by_itself_the_daemon_says_nothing_of_an_exception_but_type_and_place(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_without_debug_an_exception_has_only_type_and_place(tmp_path: Path, folder: Path) -> None:
     write(folder, FAILING, "a.py")
     with rpc(tmp_path) as author:
         assert author.ask("f", ["{"])["error"] == {"code": -32603, "message": "Internal error"}
@@ -606,9 +578,7 @@ def test_the_author_is_told_type_text_place_and_traceback(tmp_path: Path, folder
     assert all(f"  {line}" in log.splitlines() for line in trace.splitlines() if line)
 
 
-def test_the_place_is_the_deepest_line_in_the_user_s_own_files(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_the_place_is_the_deepest_line_of_the_user(tmp_path: Path, folder: Path) -> None:
     path = write(folder, FAILING.replace("except ValueError", "except OSError"), "a.py")
     with rpc(tmp_path, "--debug") as author:
         assert author.ask("f", ["{"])["error"]["data"]["place"] == f"{path}:6"
@@ -644,9 +614,7 @@ def test_breakpoint_says_how_to_debug_a_method_and_goes_on(tmp_path: Path, folde
         ]
 
 
-def test_breakpoint_names_the_program_as_it_can_be_run_from_anywhere(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_breakpoint_names_the_program_with_its_full_path(tmp_path: Path, folder: Path) -> None:
     write(folder, ONE.format("f", "breakpoint() or 1"), "a.py")
     with rpc(tmp_path, "--debug", program=[sys.executable, str(PYZ)]) as author:
         assert author.call("f") == 1
@@ -677,7 +645,7 @@ def f() -> str: return "{name}"
 
 
 @pytest.mark.parametrize("end", ["eof", "SIGTERM", "shutdown"])
-def test_a_file_starts_when_it_is_loaded_and_stops_before_it_goes(
+def test_on_start_runs_after_loading_and_on_stop_before_removal(
     tmp_path: Path, folder: Path, end: str
 ) -> None:
     notes = tmp_path / "notes"
@@ -711,9 +679,7 @@ def test_hooks_that_fail_are_named_and_end_nothing(tmp_path: Path, folder: Path)
     assert b"a.py:8: ZeroDivisionError" in log
 
 
-def test_a_file_that_stops_without_end_does_not_keep_the_daemon(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_an_endless_on_stop_does_not_keep_the_daemon(tmp_path: Path, folder: Path) -> None:
     text = "from duet_rpc import on_stop\n@on_stop\ndef b():\n    while True: pass\n"
     write(folder, ONE.format("f", 1) + text, "a.py")
     with rpc(tmp_path) as author:
@@ -745,7 +711,7 @@ def f() -> None:
 
 @pytest.mark.parametrize("setup", ["", "logging.basicConfig(level=logging.INFO)\n"])
 @pytest.mark.parametrize("sink", ["stderr", "file"])
-def test_what_a_method_prints_logs_and_warns_of_is_in_the_log(
+def test_prints_warnings_and_log_lines_of_methods_are_logged(
     tmp_path: Path, folder: Path, sink: str, setup: str
 ) -> None:
     write(folder, TALKING + setup, "a.py")
@@ -789,9 +755,7 @@ def test_loguru_in_a_method_keeps_its_level_and_its_traceback(tmp_path: Path, fo
         assert ("division by zero" in log) is expected
 
 
-def test_loggers_that_a_function_imports_write_to_the_log_at_once(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_loggers_imported_inside_a_function_write_at_once(tmp_path: Path, folder: Path) -> None:
     text = "from duet_rpc import method\n@method\ndef f():\n    import logging\n"
     text += "    from loguru import logger\n    logging.warning('one')\n    logger.info('quiet')\n"
     text += "    secret = 0\n    try: 1 / secret\n"
@@ -804,9 +768,7 @@ def test_loggers_that_a_function_imports_write_to_the_log_at_once(
     assert stamped == ["WARN  root: one", "ERROR two: ZeroDivisionError (a.py:9 in f)"]
 
 
-def test_what_a_method_says_in_its_finally_block_after_a_cancel_is_said(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_finally_block_can_report_after_a_cancel(tmp_path: Path, folder: Path) -> None:
     text = (
         "import time, logging\nfrom duet_rpc import method, Context\n@method\n"
         "def f(ctx: Context):\n    try:\n        time.sleep(60)\n    finally:\n"
@@ -872,7 +834,7 @@ def leave_open(kind: str) -> str:
 
 
 @pytest.mark.parametrize("kind", LEFT_OPEN)
-def test_no_process_of_a_method_outlives_the_daemon_or_holds_the_client_s_pipe(
+def test_no_process_of_a_method_outlives_the_daemon(
     tmp_path: Path, folder: Path, kind: str
 ) -> None:
     write(folder, leave_open(kind), "a.py")
@@ -993,9 +955,7 @@ def test_an_mcp_client_sees_files_come_change_break_and_go(
         assert client.tools() == []
 
 
-def test_a_daemon_behind_the_gateway_sees_files_come_change_break_and_go(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_daemon_behind_the_gateway_sees_changed_files(tmp_path: Path, folder: Path) -> None:
     command = json.dumps([*SOURCE, "rpc"])
     write(folder.parent, f"[backends.mine]\ncommand = {command}\n", "config.toml")
     with daemon([*SOURCE, "gateway"], env_for(tmp_path)) as client:

@@ -327,7 +327,7 @@ def test_a_method_that_forks_is_answered_once(way: str) -> None:
     assert seconds < 1.5
 
 
-def test_a_cancel_of_a_method_with_a_child_reaches_the_method(tmp_path: Path) -> None:
+def test_a_cancel_reaches_a_method_that_has_a_child(tmp_path: Path) -> None:
     with caller(tmp_path) as calls:
         for _ in range(5):
             calls.start("behind_a_child_that_sleeps")

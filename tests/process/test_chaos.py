@@ -8,7 +8,7 @@ import random
 from tests.chaos import chaos
 
 
-def test_in_chaos_every_request_is_answered_once_and_nothing_is_left() -> None:
+def test_chaos_answers_every_request_once_and_leaves_nothing() -> None:
     # As for hypothesis: a change is judged by the same chaos each time.
     in_ci = os.environ.get("CI") == "true"
     seed = 1 if in_ci else random.SystemRandom().randrange(1 << 32)

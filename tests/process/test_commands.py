@@ -195,9 +195,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("options", REFUSED)
-def test_a_wrong_option_is_named_with_its_line_and_costs_one_command(
-    tmp_path: Path, options: str
-) -> None:
+def test_a_wrong_option_costs_one_command_and_names_the_line(tmp_path: Path, options: str) -> None:
     text = f"@command({options})\ndef f(): pass\n\n@command\ndef good(): pass\n"
     found, log = discover(tmp_path, text)
     assert "f" not in found
@@ -212,7 +210,7 @@ def test_names_that_emacs_reads_are_taken(tmp_path: Path) -> None:
     assert [found[f"f{n}"]["x-command"]["name"] for n in range(len(names))] == names
 
 
-def test_a_command_is_a_function_and_no_method_of_a_class(tmp_path: Path) -> None:
+def test_a_command_cannot_be_a_method_of_a_class(tmp_path: Path) -> None:
     text = "class Words:\n    @command\n    def count(self): pass\n"
     text += "command('bound', name='count-words')(Words().count)\n"
     text += "@command\ndef twice(n: int) -> int: return 2 * n\nassert twice(2) == 4\n"
@@ -356,7 +354,7 @@ def test_the_console_shows_them_alike_and_executes_nothing(tmp_path: Path) -> No
         person.see("/a/b.py:12")
 
 
-def test_a_text_that_stdout_has_no_letters_for_is_shown_all_the_same(tmp_path: Path) -> None:
+def test_text_that_stdout_cannot_encode_is_shown_escaped(tmp_path: Path) -> None:
     path = write(tmp_path, HEAD + SHOWN)
     env = {**environment(tmp_path), "PYTHONIOENCODING": "ascii"}
     assert invoke(["call", "--methods", str(path), "text"], env)[1] == "* a\n\x1b[31m\\xe9\n"
@@ -377,9 +375,7 @@ def test_commands_are_marked_in_the_list(tmp_path: Path) -> None:
 CHANGED = {"jsonrpc": "2.0", "method": "client/methodsChanged"}
 
 
-def test_a_client_that_knows_the_methods_is_told_once_that_they_changed(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_client_is_told_once_that_methods_changed(tmp_path: Path, folder: Path) -> None:
     path = write(folder, ONE.format("f", 1), "a.py")
     with rpc(tmp_path) as author:
         assert author.call("f") == 1

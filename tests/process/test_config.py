@@ -275,7 +275,7 @@ def start(folder: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o777, 0o757])
-def test_a_file_in_a_folder_open_to_others_is_not_read(below: Path, mode: int) -> None:
+def test_a_file_in_a_folder_open_to_others_is_ignored(below: Path, mode: int) -> None:
     assert start(below)[0] == 2
     below.parent.chmod(mode)
     code, log = start(below)
@@ -343,7 +343,7 @@ def test_a_file_not_read_cannot_be_trusted(below: Path) -> None:
     assert f"! {NOT_READ}" in out
 
 
-def test_a_file_named_by_the_user_is_read_wherever_it_is(below: Path) -> None:
+def test_a_file_named_by_the_user_is_always_read(below: Path) -> None:
     below.parent.chmod(0o777)
     path = below.parent / ".duet-rpc.toml"
     path.write_text("log.level = 'debug'\n")

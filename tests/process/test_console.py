@@ -496,7 +496,7 @@ def test_a_script_asks_for_no_lists(env: dict[str, str], tmp_path: Path) -> None
     assert log.read_text().count("method=rpc.discover") == 2, "received and answered, at the start"
 
 
-def test_a_failed_method_has_its_place_and_with_debug_its_traceback(env: dict[str, str]) -> None:
+def test_a_failed_method_shows_its_place_or_with_debug_more(env: dict[str, str]) -> None:
     data = {
         "type": "KeyError",
         "text": "'x'",
@@ -514,7 +514,7 @@ def test_a_failed_method_has_its_place_and_with_debug_its_traceback(env: dict[st
     assert err == head + data["traceback"]
 
 
-def test_a_failure_of_an_earlier_version_is_said_to_be_that(
+def test_a_failure_of_an_earlier_version_is_called_that(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "a.py"

@@ -55,7 +55,7 @@ def test_a_refused_frame_is_not_executed_after_a_fault_either() -> None:
     assert code == 0
 
 
-def test_a_shutdown_of_another_type_after_a_broken_frame_is_not_executed() -> None:
+def test_a_refused_shutdown_after_a_broken_frame_is_not_executed() -> None:
     data = frame("{nonsense") + b"Content-Type: text/plain\r\n" + request("x", "shutdown")
     with daemon() as client:
         replies = client.exchange(data + GOOD, 3)
@@ -88,7 +88,7 @@ def test_a_request_typed_slowly_is_a_request() -> None:
 # Timeouts. The same code as with 30 seconds, with a shorter one.
 
 
-def test_a_frame_that_never_ends_is_dropped_with_one_warning_however_often() -> None:
+def test_an_endless_frame_is_dropped_with_one_warning_each_time() -> None:
     with daemon([*WITH_METHODS, "0.3"]) as client:
         client.call("version")
         for number in range(3):
@@ -151,7 +151,7 @@ def test_each_frame_has_its_own_time() -> None:
     assert "WARN" not in log
 
 
-def test_each_frame_has_its_own_time_without_a_pause_between_them() -> None:
+def test_each_frame_has_its_own_read_timeout() -> None:
     with daemon([*WITH_METHODS, "2"]) as client:
         data = request(1)
         client.send(data[:20])
@@ -269,7 +269,7 @@ def test_a_wrong_level_is_told_the_right_ones(params: object, received: str) -> 
     assert error["data"]["accepted"] == ["debug", "info", "warn", "error"]
 
 
-def test_the_level_is_in_force_at_once_by_name_or_position_in_any_case() -> None:
+def test_a_new_log_level_is_in_force_at_once() -> None:
     _, _, log = run(
         request(1, "setLogLevel", ["Debug"])
         + request(2)
@@ -337,7 +337,7 @@ def test_a_notification_gets_no_reply_whatever_happens() -> None:
     assert "ERROR method=boom Internal error" in log
 
 
-def test_a_response_that_nobody_asked_for_is_dropped_with_a_warning() -> None:
+def test_an_unexpected_response_is_dropped_with_a_warning() -> None:
     _, replies, log = run(frame('{"jsonrpc":"2.0","id":"r","result":1}'))
     assert replies == []
     assert 'WARN  id="r" dropped a response that nobody asked for' in log
@@ -359,9 +359,7 @@ ODD = ['"\\ud800"', "0." + "1234567890" * 4, "-0", "1.0", "1e400", "9" * 30, '""
         ("", '{"id":ID,"params":"\\q\\"', -32700),
     ],
 )
-def test_an_odd_id_comes_back_to_the_letter_whatever_is_wrong(
-    header: str, body: str, code: int
-) -> None:
+def test_an_odd_id_comes_back_exactly_with_any_error(header: str, body: str, code: int) -> None:
     with daemon() as client:
         for id in ODD:
             text = body.replace("ID", id).replace("DEEP", "[" * 100_000 + "]" * 100_000)
@@ -387,7 +385,7 @@ def call_with_methods(method: str, params: object = None) -> tuple[dict[str, obj
 
 
 @pytest.mark.parametrize("method", ["boom", "leave", "refuse_badly"])
-def test_a_method_that_fails_is_an_internal_error_and_the_log_says_where(method: str) -> None:
+def test_a_failing_method_is_logged_with_its_place(method: str) -> None:
     reply, log = call_with_methods(method)
     assert reply["error"] == {"code": -32603, "message": "Internal error"}
     assert "ERROR" in log
@@ -397,7 +395,7 @@ def test_a_method_that_fails_is_an_internal_error_and_the_log_says_where(method:
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_an_error_without_an_integer_or_a_text_is_an_internal_error(number: int) -> None:
+def test_an_error_without_code_or_message_is_internal(number: int) -> None:
     reply, log = call_with_methods("refuse_in_odd_words", [number])
     assert reply["error"] == {"code": -32603, "message": "Internal error"}
     assert re.search(
@@ -406,7 +404,7 @@ def test_an_error_without_an_integer_or_a_text_is_an_internal_error(number: int)
 
 
 @pytest.mark.parametrize("what", ["nan", "infinity", "object", "circle", "complex"])
-def test_a_result_that_is_no_json_is_an_internal_error_and_the_log_says_why(what: str) -> None:
+def test_the_log_says_why_a_result_cannot_be_json(what: str) -> None:
     reply, log = call_with_methods("give", {"what": what})
     assert reply["error"] == {"code": -32603, "message": "Internal error"}
     why = {"complex": "a value of type complex has no form in JSON", "circle": "Circular reference"}

@@ -345,7 +345,7 @@ def test_without_a_network_it_says_so(
     assert f"could not be made: {tool} could not connect to the network" in err
 
 
-def test_without_uv_and_without_a_python_it_says_which_there_are(env: dict[str, str]) -> None:
+def test_without_uv_a_missing_python_lists_the_available_ones(env: dict[str, str]) -> None:
     code, _, err = start({**env, "PATH": ""}, requires=">=3.99", dependencies=["humanize"])
     assert code == 1
     version = ".".join(map(str, sys.version_info[:3]))

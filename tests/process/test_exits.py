@@ -176,7 +176,7 @@ def test_stuck_in_c_code_it_can_only_be_killed(trigger: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_at_any_moment_of_the_start_shows_nothing_of_ours(
+def test_a_signal_during_the_start_shows_no_traceback(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     env = {**os.environ, "HOME": str(tmp_path)}

@@ -93,7 +93,7 @@ def test_an_error_of_a_backend_comes_with_its_own_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_what_is_inside_a_message_is_handed_on_as_it_came(tmp_path: Path, framing: str) -> None:
+def test_params_and_results_are_forwarded_unchanged(tmp_path: Path, framing: str) -> None:
     params = '{"a":1.0, "b":123456789012345678901234567890.10,"c":"\\ud800 \\u2028é","d":1e400}'
     with gateway(tmp_path, {"a": backend(framing=framing)}) as client:
         head = '{"method":"a\\/echo", "id" : 1e2,"params":'
@@ -119,7 +119,7 @@ def test_a_broken_frame_of_the_client_costs_one_error(tmp_path: Path) -> None:
         assert client.ask("a/id")["result"] == 1
 
 
-def test_all_that_is_hostile_to_the_daemon_is_met_in_the_same_way(tmp_path: Path) -> None:
+def test_hostile_input_is_answered_as_by_the_daemon(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend()}) as client:
         for row in ROWS:
             expected = [*row.expected, Answer("good")]
@@ -258,7 +258,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_a_fault_of_our_own_costs_the_message_that_met_it(tmp_path: Path) -> None:
+def test_an_internal_fault_costs_only_its_own_message(tmp_path: Path) -> None:
     program = [sys.executable, "-c", FAULTY, *SHORT_TIMES[1:]]
     with gateway(tmp_path, {"a": backend()}, program=program) as client:
         client.send(request("held", "a/hold"))
@@ -281,7 +281,7 @@ def test_a_fault_of_our_own_costs_the_message_that_met_it(tmp_path: Path) -> Non
 # Rule 1: ids.
 
 
-def test_each_backend_sees_fresh_integers_and_the_client_its_own_ids(tmp_path: Path) -> None:
+def test_backends_see_fresh_integers_and_clients_their_own_ids(tmp_path: Path) -> None:
     ids = ["1", '"1"', "1.0", "-0", "1e400", "null", '"\\ud800"', "123456789012345678901234567890"]
     with gateway(tmp_path, {"a": backend(), "b": backend(framing="lines")}) as client:
         for number, id in enumerate(ids):
@@ -397,9 +397,7 @@ def test_an_invalid_reply_is_an_error_at_once(tmp_path: Path, reply: str, reason
 
 
 @pytest.mark.parametrize("inside", ['"method":"GET",', '"a":"\\"","params":[],"method":1,'])
-def test_a_method_inside_a_broken_answer_makes_no_request_of_it(
-    tmp_path: Path, inside: str
-) -> None:
+def test_a_broken_reply_with_a_method_is_not_a_request(tmp_path: Path, inside: str) -> None:
     with gateway(tmp_path, {"a": backend()}) as client:
         broken = f'{{"jsonrpc":"2.0","id":ID,"result":{{{inside}"x":NaN}}}}'
         assert client.ask("a/reply", [broken])["error"]["data"]["reason"] == "bad-reply"
@@ -435,7 +433,7 @@ def test_it_ends_the_request_it_answers_and_no_other(
         '"id":987654,"result":"',
     ],
 )  # fmt: skip
-def test_what_is_too_large_and_no_answer_to_it_ends_no_request(
+def test_an_oversized_message_without_an_id_ends_no_request(
     tmp_path: Path, framing: str, head: str
 ) -> None:
     with gateway(tmp_path, {"a": backend(framing=framing)}) as client:
@@ -448,7 +446,7 @@ def test_what_is_too_large_and_no_answer_to_it_ends_no_request(
 # Rule 2: backends ask.
 
 
-def test_backends_ask_with_the_same_id_and_each_gets_its_own_answer(tmp_path: Path) -> None:
+def test_backends_with_the_same_id_get_their_own_answers(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend(), "b": backend(framing="lines")}) as client:
         ask = {"id": 1, "method": "window/show", "params": {"x": 1.0}}
         client.send(request("a", "a/ask", ask) + request("b", "b/ask", ask))
@@ -509,7 +507,7 @@ def test_each_backend_is_answered_within_its_own_time(tmp_path: Path) -> None:
         assert client.ask("a/seen")["result"] == []
 
 
-def test_a_request_with_an_id_in_flight_is_refused_to_the_backend_too(tmp_path: Path) -> None:
+def test_a_backend_cannot_reuse_an_id_in_flight(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend()}) as client:
         twice = {"jsonrpc": "2.0", "id": 1, "method": "second"}
         client.send(request(1, "a/ask", {"id": 1, "method": "first", "after": [twice]}))
@@ -656,7 +654,7 @@ def test_a_timeout_ends_the_request_and_tells_the_backend(tmp_path: Path) -> Non
 # Rule 4: death.
 
 
-def test_fifty_pending_requests_of_a_backend_that_dies_all_get_an_error(tmp_path: Path) -> None:
+def test_all_pending_requests_of_a_crashed_backend_get_errors(tmp_path: Path) -> None:
     times = {"restart": "0.2,0.2"}
     with gateway(tmp_path, {"a": backend(), "b": backend()}, times=times) as client:
         client.send(request("other", "b/hold"))
@@ -676,7 +674,7 @@ def test_fifty_pending_requests_of_a_backend_that_dies_all_get_an_error(tmp_path
         assert "backend a: last words" in logged(tmp_path)
 
 
-def test_what_an_earlier_life_said_is_not_what_a_later_one_died_of(tmp_path: Path) -> None:
+def test_a_crash_shows_only_the_stderr_of_its_process(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend()}, times={"restart": "0.1"}) as client:
         client.ask("a/stderr", ["the first life\n"])
         assert client.ask("a/die")["error"]["data"]["stderr"] == "the first life\nlast words"
@@ -715,7 +713,7 @@ def test_what_it_said_before_its_death_counts(tmp_path: Path) -> None:
         assert replies["die"]["error"]["data"]["signal"] == "SIGKILL"
 
 
-def test_it_is_started_again_later_and_later_and_then_has_failed(tmp_path: Path) -> None:
+def test_restarts_back_off_and_then_the_backend_has_failed(tmp_path: Path) -> None:
     times = {"restart": "0.1,0.3"}
     one = backend("die-at-once=4", start="eager")
     with gateway(tmp_path, {"a": one, "b": backend()}, times=times) as client:
@@ -931,7 +929,7 @@ def test_with_quick_backends_leaving_is_quick(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["EOF", "SIGTERM"])
-def test_those_that_do_not_want_to_leave_are_made_to_within_two_seconds(
+def test_backends_that_ignore_signals_are_killed_within_two_seconds(
     tmp_path: Path, how: str
 ) -> None:
     stubborn = {f"s{n}": backend("ignore-term", "stay") for n in range(5)}
@@ -1000,7 +998,7 @@ def test_a_language_server_is_asked_to_leave(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("politely", [True, False])
-def test_a_language_server_that_its_client_ended_is_not_started_again(
+def test_a_language_server_ended_by_its_client_stays_stopped(
     tmp_path: Path, politely: bool
 ) -> None:
     one = backend(f"lsp={tmp_path / 'seen'}", dialect="lsp")
@@ -1081,7 +1079,7 @@ def test_meta_of_a_tool_called_by_name_is_no_argument(tmp_path: Path) -> None:
         assert result["_meta"]["progressToken"].startswith("duet-rpc-")
 
 
-def test_a_dead_or_slow_server_does_not_delay_the_others_list(tmp_path: Path) -> None:
+def test_a_dead_or_slow_server_delays_no_other_list(tmp_path: Path) -> None:
     one: dict[str, Mapping[str, object]] = {
         "a": mcp(),
         "dead": mcp("die-at-once=1"),
@@ -1138,7 +1136,7 @@ def test_a_handshake_that_fails_is_a_death(tmp_path: Path, habit: str) -> None:
         assert client.ask("b/pid")["result"] > 0
 
 
-def test_a_handshake_that_can_not_be_read_is_not_waited_for(tmp_path: Path) -> None:
+def test_an_unreadable_handshake_is_not_waited_for(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": mcp("broken-handshake")}) as client:
         error = client.ask("a/id")["error"]
         assert "sent an invalid reply to the handshake" in error["message"]
@@ -1164,7 +1162,7 @@ def test_a_list_that_changed_is_asked_for_again(tmp_path: Path) -> None:
         assert len(client.call("tools/list")["tools"]) == 2
 
 
-def test_a_list_that_changes_while_it_is_asked_for_is_asked_for_again(tmp_path: Path) -> None:
+def test_a_list_that_changes_meanwhile_is_requested_again(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": mcp("restless=1")}) as client:
         for _ in range(2):
             names = [each["name"] for each in client.call("tools/list")["tools"]]
@@ -1172,7 +1170,7 @@ def test_a_list_that_changes_while_it_is_asked_for_is_asked_for_again(tmp_path: 
         assert len([each for each in client.notes if each["method"].startswith("noti")]) == 1
 
 
-def test_a_list_that_never_stops_changing_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_a_list_that_keeps_changing_is_shown_as_is(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": mcp("restless=1000000")}) as client:
         first, second = (
             {each["name"] for each in client.call("tools/list")["tools"]} for _ in "12"

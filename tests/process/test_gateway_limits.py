@@ -52,9 +52,7 @@ def peak(client: GatewayClient) -> int:
 
 
 @pytest.mark.parametrize("method", ["version", "rpc.discover", "a/echo", "nowhere/x"])
-def test_a_client_that_never_reads_and_leaves_is_not_waited_for(
-    tmp_path: Path, method: str
-) -> None:
+def test_a_client_that_leaves_unread_replies_is_not_waited_for(tmp_path: Path, method: str) -> None:
     def attempt() -> float:
         with gateway(tmp_path, {"a": backend()}) as client:
             pid = client.ask("a/pid")["result"]
@@ -72,9 +70,7 @@ def test_a_client_that_never_reads_and_leaves_is_not_waited_for(
 
 
 @pytest.mark.parametrize("how", ["EOF", "SIGTERM"])
-def test_a_client_that_reads_neither_replies_nor_the_log_is_not_waited_for(
-    tmp_path: Path, how: str
-) -> None:
+def test_a_client_that_reads_nothing_is_not_waited_for(tmp_path: Path, how: str) -> None:
     def attempt() -> float:
         one = {"s": backend("ignore-term", "stay")}
         with gateway(tmp_path, one, log="") as client:
@@ -94,7 +90,7 @@ def test_a_client_that_reads_neither_replies_nor_the_log_is_not_waited_for(
     assert shortest(attempt, 2.0) < 2.0
 
 
-def test_what_was_sent_before_the_end_is_answered_where_the_client_reads(tmp_path: Path) -> None:
+def test_requests_before_the_end_of_input_are_answered(tmp_path: Path) -> None:
     with gateway(tmp_path, {}) as client:
         count = 0
         data = b"".join(request(number, "rpc.discover") for number in range(20_000))
@@ -115,9 +111,7 @@ def test_what_was_sent_before_the_end_is_answered_where_the_client_reads(tmp_pat
 
 @LINUX
 @pytest.mark.parametrize("known", [True, False])
-def test_a_client_that_does_not_read_large_lists_costs_little_memory(
-    tmp_path: Path, known: bool
-) -> None:
+def test_large_lists_that_nobody_reads_cost_little_memory(tmp_path: Path, known: bool) -> None:
     tools = [{"name": f"t{number}", "description": "x" * 1000} for number in range(1000)]
     path = tmp_path / "tools.json"
     path.write_text(json.dumps(tools))
@@ -284,7 +278,7 @@ def test_a_watchdog_that_is_stopped_holds_up_nothing(tmp_path: Path) -> None:
             os.kill(watchdog, signal.SIGCONT)
 
 
-def test_a_client_that_reads_a_little_at_a_time_gets_everything(tmp_path: Path) -> None:
+def test_a_client_that_reads_little_by_little_gets_everything(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend()}) as client:
         client.send(b"".join(request(number, "a/big", [300_000]) for number in range(40)))
         assert client.process.stdout is not None
@@ -441,9 +435,7 @@ ORDERS = list(permutations(['"jsonrpc":"2.0"', f'"id":{DIGITS}', '"method":"METH
 
 
 @pytest.mark.parametrize("method", ["version", "nothing", "a/echo", "a/nothing"])
-def test_an_id_of_thousands_of_digits_comes_back_in_every_order(
-    tmp_path: Path, method: str
-) -> None:
+def test_a_very_long_id_comes_back_in_every_order(tmp_path: Path, method: str) -> None:
     with gateway(tmp_path, {"a": backend()}) as client:
         for members in ORDERS:
             for params in ((), ('"params":[]',)):

@@ -122,9 +122,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_refused_is_named_with_its_line_and_costs_one_method(
-    tmp_path: Path, kind: str
-) -> None:
+def test_an_unsupported_hint_costs_one_method_and_names_its_line(tmp_path: Path, kind: str) -> None:
     text, words = REFUSED[kind]
     lists = [(name, None) for name in ("listMethods", "describeMethods", "rpc.discover")]
     results, log = ask(tmp_path, text, *lists, ("good", None))
@@ -149,7 +147,7 @@ def test_a_method_of_an_object_may_be_registered(tmp_path: Path) -> None:
     assert ask(tmp_path, text, ("count", ["a b"]))[0] == [2]
 
 
-def test_a_default_is_what_it_was_when_the_file_was_loaded(tmp_path: Path) -> None:
+def test_a_default_keeps_the_value_it_had_at_loading(tmp_path: Path) -> None:
     text = (
         "kept = [1]\n@method\ndef f(x: list = kept) -> int:\n"
         "    kept.append(object())\n    return len(kept)\n"
@@ -162,7 +160,7 @@ def test_a_default_is_what_it_was_when_the_file_was_loaded(tmp_path: Path) -> No
     assert tools_of(tmp_path, text)[0]["f"]["inputSchema"]["properties"]["x"]["default"] == [1]
 
 
-def test_a_default_that_is_no_json_has_the_form_that_callers_write(tmp_path: Path) -> None:
+def test_a_default_is_shown_in_the_form_callers_write(tmp_path: Path) -> None:
     text = (
         "import datetime, pathlib\n@method\n"
         "def f(a: pathlib.Path = pathlib.Path('x'), b: Any = datetime.timedelta(1),"
@@ -282,7 +280,7 @@ def free():
 """
 
 
-def test_a_result_is_checked_and_the_log_says_where_it_is_wrong(tmp_path: Path) -> None:
+def test_the_log_says_where_a_result_is_wrong(tmp_path: Path) -> None:
     (deep, flat, by_key, free), log = ask(
         tmp_path, LIES, ("lie", None), ("lie", [False]), ("by_key", None), ("free", None)
     )
@@ -409,7 +407,7 @@ def g(when: Annotated[str, at.Timezone(None)]) -> None: pass
 """
 
 
-def test_limits_of_annotated_types_are_checked_and_stand_in_the_schema(tmp_path: Path) -> None:
+def test_annotated_limits_are_checked_and_in_the_schema(tmp_path: Path) -> None:
     pytest.importorskip("annotated_types")
     wrong: list[dict[str, object]] = [
         {"count": 0}, {"count": 10}, {"names": []}, {"names": ["", "", ""]}, {"word": "A"},

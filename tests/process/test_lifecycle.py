@@ -63,7 +63,7 @@ def end(client: Client) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_ends_an_idle_daemon_at_once_and_the_log_names_it(number: Signals) -> None:
+def test_a_signal_ends_an_idle_daemon_and_is_logged(number: Signals) -> None:
     def attempt() -> float:
         with daemon() as client:
             client.call("version")
@@ -117,9 +117,7 @@ int poll(struct pollfd *fds, nfds_t count, int timeout)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
 @pytest.mark.parametrize("late", [1, 2], ids=["after a reply", "when it is idle"])
-def test_a_signal_in_the_last_moment_before_it_sleeps_is_not_missed(
-    tmp_path: Path, late: int
-) -> None:
+def test_a_signal_just_before_waiting_is_not_missed(tmp_path: Path, late: int) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler here")
     source, library = tmp_path / "late.c", tmp_path / "late.so"
@@ -136,7 +134,7 @@ def test_a_signal_in_the_last_moment_before_it_sleeps_is_not_missed(
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_in_the_middle_of_many_requests_is_not_missed(number: Signals) -> None:
+def test_a_signal_amid_many_requests_is_not_missed(number: Signals) -> None:
     chance = random.Random(number)  # noqa: S311
     for _ in range(6):
         with daemon([*SOURCE, "rpc", "--log-level", "error"]) as client:
@@ -170,7 +168,7 @@ def test_a_storm_of_harmless_signals_breaks_no_method() -> None:
             assert client.receive() == {"jsonrpc": "2.0", "id": id, "result": "spun"}
 
 
-def test_an_error_of_the_input_is_no_error_of_the_method_that_runs() -> None:
+def test_an_input_error_does_not_fail_the_running_method() -> None:
     ours, theirs = socket.socketpair()
     with daemon(WITH_METHODS, stdin=theirs, stdout=theirs) as client:
         theirs.close()
@@ -184,7 +182,7 @@ def test_an_error_of_the_input_is_no_error_of_the_method_that_runs() -> None:
 
 
 @pytest.mark.parametrize("room", range(31, 21, -1))
-def test_what_comes_while_a_method_is_deep_in_a_recursion_is_read_as_ever(room: int) -> None:
+def test_input_is_read_during_a_deep_recursion(room: int) -> None:
     nested: object = None
     for _ in range(900):
         nested = [nested]
@@ -203,7 +201,7 @@ def test_what_comes_while_a_method_is_deep_in_a_recursion_is_read_as_ever(room: 
 
 
 @pytest.mark.parametrize("ended", [0.0, 0.5], ids=["at once", "stdin first"])
-def test_what_a_client_that_is_gone_has_left_in_the_queue_is_not_done_to_the_end(
+def test_the_queue_of_a_vanished_client_is_not_finished(
     ended: float,
 ) -> None:
     def attempt() -> float:
@@ -225,7 +223,7 @@ def test_what_a_client_that_is_gone_has_left_in_the_queue_is_not_done_to_the_end
     assert shortest(attempt, WINDOW) < WINDOW
 
 
-def test_a_pipe_that_somebody_made_non_blocking_is_read_as_any_other() -> None:
+def test_a_non_blocking_pipe_is_read_like_any_other() -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     with daemon(stdin=reading) as client, open(writing, "wb", buffering=0) as pipe:
@@ -335,7 +333,7 @@ def test_after_a_signal_nothing_more_is_read(tmp_path: Path) -> None:
         assert client.process.stdout.read() == b""  # type: ignore[union-attr]
 
 
-def test_frames_behind_a_running_method_are_all_answered_at_the_end_of_input() -> None:
+def test_frames_queued_at_the_end_of_input_are_answered() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version")
         client.send(b"".join(request(n, "sleep", [0.2]) for n in range(4)))
@@ -357,7 +355,7 @@ def test_stdout_gone_is_one_line_and_exit_1() -> None:
     assert "Traceback" not in log
 
 
-def test_stdout_closed_from_the_start_is_one_line_and_exit_1() -> None:
+def test_stdout_closed_at_the_start_means_exit_1() -> None:
     done = subprocess.run(
         ["sh", "-c", f"{' '.join(SOURCE)} rpc >&-"],
         input=request(1),
@@ -404,7 +402,7 @@ def test_a_client_that_never_reads_stderr_does_not_stall_it() -> None:
     assert "log lines could not be written" in log
 
 
-def test_a_full_stderr_delays_the_exit_by_half_a_second_at_most() -> None:
+def test_a_full_stderr_delays_the_exit_by_half_a_second() -> None:
     def attempt() -> float:
         with daemon(WITH_METHODS) as client:
             client.call("version")

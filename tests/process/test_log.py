@@ -330,7 +330,7 @@ os._exit(0)
 """
 
 
-def test_a_line_does_not_wait_where_another_process_took_the_room() -> None:
+def test_a_full_pipe_never_makes_a_log_line_wait() -> None:
     if not os.path.exists("/proc/self/fd"):
         pytest.skip("a pipe can't be opened a second time here")
     command = [sys.executable, "-c", FILLED_MEANWHILE]
@@ -399,7 +399,7 @@ def test_a_file_takes_the_lines_and_stderr_stays_empty(tmp_path: Path, wait: flo
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_file_that_was_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
+def test_a_log_file_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
     path = tmp_path / "duet.log"
     path.write_text("old\n")
     path.chmod(0o644)
@@ -471,7 +471,7 @@ def test_a_disk_that_fills_up_later_is_no_harm(tmp_path: Path) -> None:
     assert path.stat().st_size <= 4096
 
 
-def test_a_file_below_a_working_directory_that_is_gone_is_one_warning(tmp_path: Path) -> None:
+def test_a_log_below_a_deleted_directory_is_one_warning(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     with daemon(
@@ -486,7 +486,7 @@ def test_a_file_below_a_working_directory_that_is_gone_is_one_warning(tmp_path: 
     assert "DUET_RPC_LOG can't be written" in log
 
 
-def test_stderr_by_its_name_is_a_place_for_a_log_also_where_it_is_a_pipe() -> None:
+def test_dev_stderr_can_be_the_log_even_as_a_pipe() -> None:
     code, _, log = run(request(1, "x"), env={"DUET_RPC_LOG": "/dev/stderr"})
     assert code == 0
     assert "WARN  method=x id=1 Method not found" in log
@@ -622,7 +622,7 @@ def test_rotation_deletes_its_own_files_and_no_others(tmp_path: Path, name: str)
         assert (tmp_path / each).read_text() == "precious"
 
 
-def test_a_full_file_is_rotated_even_by_a_daemon_that_leaves_at_once(tmp_path: Path) -> None:
+def test_a_short_lived_daemon_rotates_a_full_file(tmp_path: Path) -> None:
     path = tmp_path / "duet.log"
     path.write_bytes(b"x" * 9_999_999)
     run(request(1), env={"DUET_RPC_LOG": str(path)})
@@ -630,7 +630,7 @@ def test_a_full_file_is_rotated_even_by_a_daemon_that_leaves_at_once(tmp_path: P
     assert "started" in path.read_text()
 
 
-def test_a_deleted_file_is_created_again_and_a_lost_folder_survived(tmp_path: Path) -> None:
+def test_a_deleted_log_file_is_created_again(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     path = folder / "duet.log"
@@ -656,7 +656,7 @@ def test_a_deleted_file_is_created_again_and_a_lost_folder_survived(tmp_path: Pa
     assert "method=third" in text
 
 
-def test_behind_a_link_the_file_is_rotated_and_the_link_stays(tmp_path: Path) -> None:
+def test_rotation_behind_a_link_keeps_the_link(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "duet.log").write_bytes(b"x" * 9_999_999)
@@ -684,9 +684,7 @@ def test_the_name_of_stderr_is_no_file_to_be_renamed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.8], ids=["leaving at once", "staying"])
-def test_a_folder_lost_before_the_first_line_is_written_is_survived(
-    tmp_path: Path, wait: float
-) -> None:
+def test_a_folder_lost_before_the_first_line_is_harmless(tmp_path: Path, wait: float) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     with daemon(env={"DUET_RPC_LOG": str(folder / "duet.log")}) as client:
@@ -821,7 +819,7 @@ def test_a_wrong_value_of_a_method_is_not_logged() -> None:
         "import loguru; log.info('ours'); log.start_loguru_if_imported()",
     ],
 )
-def test_a_method_that_uses_loguru_itself_logs_to_the_same_place(how: str) -> None:
+def test_a_method_with_loguru_logs_to_the_same_sink(how: str) -> None:
     # The sinks are shared; lines that are not ours keep their own message.
     script = (
         f"from duet_rpc.log import Log\nlog = Log('info'); {how}\n"
@@ -838,7 +836,7 @@ def test_a_method_that_uses_loguru_itself_logs_to_the_same_place(how: str) -> No
 
 
 @pytest.mark.parametrize("file", [False, True], ids=["stderr", "file"])
-def test_a_method_that_uses_loguru_late_logs_to_the_same_place(tmp_path: Path, file: bool) -> None:
+def test_a_method_that_imports_loguru_late_logs_there_too(tmp_path: Path, file: bool) -> None:
     path, log = tmp_path / "late.py", tmp_path / "duet.log"
     path.write_text(
         "from duet_rpc import method\n@method\ndef f() -> int:\n"
@@ -863,7 +861,7 @@ def test_a_method_that_uses_loguru_late_logs_to_the_same_place(tmp_path: Path, f
 @pytest.mark.parametrize("level", ["info", "error"])
 @pytest.mark.parametrize("remove", ["remove()", "remove(0)"])
 @EARLY_AND_LATE
-def test_a_method_that_sets_loguru_up_for_itself_does_not_take_our_log(
+def test_a_method_that_configures_loguru_keeps_our_log_intact(
     tmp_path: Path, more: str, level: str, remove: str, wait: float
 ) -> None:
     path, log = tmp_path / "own.py", tmp_path / "duet.log"
@@ -933,13 +931,13 @@ def test_loguru_in_a_method_has_our_levels_and_format(tmp_path: Path, wait: floa
     assert said[-1] == "ERROR caught: ValueError (loud.py:15 in fail)"
 
 
-def test_the_log_of_methods_names_file_and_line_but_no_folder() -> None:
+def test_log_lines_of_methods_name_file_and_line_only() -> None:
     _, _, log = run(request(1, "boom"), WITH_METHODS)
     assert re.search(r"RuntimeError \(daemon_with_methods\.py:\d+ in boom\)", log)
     assert str(TOP) not in log
 
 
-def test_a_failure_inside_a_library_names_the_line_of_the_method_and_no_folder() -> None:
+def test_a_failure_inside_a_library_names_the_method_line() -> None:
     _, _, log = run(request(1, "read_folder"), WITH_METHODS)
     assert re.search(r"FileNotFoundError \(daemon_with_methods\.py:\d+ in read_folder\)", log)
     assert "private" not in log

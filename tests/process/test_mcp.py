@@ -246,7 +246,7 @@ def test_a_tool_is_described_in_the_words_of_the_version(version: str) -> None:
     ]
 
 
-def test_a_list_of_the_stateless_version_says_how_long_it_holds() -> None:
+def test_a_stateless_list_says_how_long_it_is_valid() -> None:
     with mcp(MODERN) as client:
         result = client.ask("tools/list")["result"]
     assert (result["ttlMs"], result["cacheScope"], result["resultType"]) == (
@@ -443,7 +443,7 @@ def test_params_are_an_object() -> None:
 
 
 @pytest.mark.parametrize("version", EVERY)
-def test_a_cancelled_call_gets_no_reply_and_the_next_one_does(version: str) -> None:
+def test_a_cancelled_call_gets_no_reply(version: str) -> None:
     with mcp(version) as client:
         client.tools()
         id = client.post("tools/call", {"name": "forever"})
@@ -456,7 +456,7 @@ def test_a_cancelled_call_gets_no_reply_and_the_next_one_does(version: str) -> N
 
 
 @pytest.mark.parametrize("way", ["returns", "ends late", "fails", "refuses"])
-def test_nothing_is_said_of_a_cancelled_call_whatever_its_method_does(way: str) -> None:
+def test_a_cancelled_call_sends_nothing_more(way: str) -> None:
     with mcp("2025-11-25") as client:
         client.tools()
         wanted = {"_meta": {"progressToken": 1}}

@@ -200,7 +200,7 @@ def test_a_client_without_elicitation_is_told_so(
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-def test_an_mcp_client_is_never_asked_for_emacs_or_a_secret(version: str) -> None:
+def test_mcp_never_asks_for_emacs_or_a_secret(version: str) -> None:
     everything = {**FORM, "emacs": {}, "experimental": {"emacs": {}}}
     with client_of(version, everything) as client:
         meta = {"_meta": {"client": {"can": ["emacs", "ask"]}}}
@@ -241,7 +241,7 @@ def test_a_cancelled_call_withdraws_its_elicitation() -> None:
         assert client.get()["id"] == ping, "no reply follows a cancel"
 
 
-def test_a_client_that_leaves_at_a_question_is_not_waited_for() -> None:
+def test_a_client_that_leaves_a_question_is_not_waited_for() -> None:
     def attempt() -> float:
         with client_of("2025-11-25") as client:
             client.begin("name")
@@ -257,7 +257,7 @@ def test_a_client_that_leaves_at_a_question_is_not_waited_for() -> None:
 # The stateless era.
 
 
-def test_a_question_ends_the_call_and_the_answer_comes_with_the_next(tmp_path: Path) -> None:
+def test_a_stateless_answer_comes_with_the_next_call(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     with client_of(MODERN) as client:
         arguments = {"file": str(runs)}
@@ -356,7 +356,7 @@ def test_a_level_that_there_is_not_is_refused(level: object) -> None:
         assert client.ask("logging/setLevel", {"level": level})["error"]["code"] == -32602
 
 
-def test_in_the_stateless_era_a_request_says_what_it_wants_to_hear() -> None:
+def test_a_stateless_request_sets_its_own_log_level() -> None:
     with client_of(MODERN) as client:
         client.get_result(client.begin("tell", {"text": "hear this"}))
         id = client.begin("tell", {"text": "hear this"}, _meta={LOG_LEVEL: "info"})

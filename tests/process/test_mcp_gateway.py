@@ -95,7 +95,7 @@ def test_one_list_and_every_tool_in_it_can_be_called(tmp_path: Path, version: st
         assert result["_meta"] == {"io.modelcontextprotocol/serverInfo": INFO}
 
 
-def test_before_the_handshake_and_for_wrong_requests_it_is_as_without_the_gateway(
+def test_wrong_requests_are_answered_as_without_the_gateway(
     tmp_path: Path,
 ) -> None:
     with serve(tmp_path, "", {"echo": ECHO}) as client:
@@ -132,7 +132,7 @@ def test_every_name_is_allowed_and_none_stands_for_two(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-def test_a_tool_that_is_nested_too_deeply_holds_up_no_list(tmp_path: Path, version: str) -> None:
+def test_a_deeply_nested_tool_delays_no_list(tmp_path: Path, version: str) -> None:
     server = backend("mcp", "deeper=950", framing="lines", dialect="mcp")
     backends = {"deep": server, "echo": ECHO}
     with patience_for_depth(), serve(tmp_path, version, backends, None) as client:
@@ -359,7 +359,7 @@ def test_a_server_that_dies_costs_its_own_calls(tmp_path: Path, version: str) ->
         assert client.tool("other__add", a=1)["isError"] is False
 
 
-def test_a_slow_server_does_not_hold_up_the_list_and_is_announced(tmp_path: Path) -> None:
+def test_a_slow_server_is_announced_when_it_is_ready(tmp_path: Path) -> None:
     slow = backend("mcp", "slow-handshake=4", framing="lines", dialect="mcp")
     with serve(tmp_path, "2025-11-25", {"slow": slow, "echo": ECHO}) as client:
         start = time.monotonic()

@@ -72,7 +72,7 @@ def ask(tmp_path: Path, data: bytes, *flags: str) -> tuple[list[Any], str]:
     return [reply.get("result", reply.get("error")) for reply in replies], log
 
 
-def test_a_file_makes_methods_that_can_be_called_by_name_and_position(tmp_path: Path) -> None:
+def test_methods_can_be_called_by_name_and_position(tmp_path: Path) -> None:
     path = write(tmp_path, WORDS)
     (by_name, by_position, shout, shout_more), _ = ask(
         tmp_path,
@@ -302,9 +302,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_file_that_fails_is_named_with_its_line_and_the_rest_works(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_failing_file_is_named_and_the_rest_works(tmp_path: Path, kind: str) -> None:
     text, message = BROKEN[kind]
     good = write(
         tmp_path, "from duet_rpc import method\n@method\ndef good() -> int: return 1\n", "good.py"
@@ -330,12 +328,12 @@ def test_a_file_that_fails_half_way_leaves_nothing_half_made(tmp_path: Path) -> 
     assert "words.py:21: ZeroDivisionError\n" in log
 
 
-def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_as_missing(tmp_path: Path) -> None:
     _, log = ask(tmp_path, request(1, "x"), "--methods", str(tmp_path / "no.py"))
     assert "no.py: can't be read: No such file or directory" in log
 
 
-def test_a_module_that_is_not_there_may_be_meant_as_a_file(tmp_path: Path) -> None:
+def test_a_missing_module_may_be_meant_as_a_file(tmp_path: Path) -> None:
     _, log = ask(tmp_path, request(1, "x"), "--methods", "no_such_words")
     assert "no_such_words: there is no module of this name; is the file no_such_words.py" in log
 
@@ -368,7 +366,7 @@ def test_extras_of_annotated_are_no_matter(tmp_path: Path) -> None:
     assert ask(tmp_path, request(1, "f", [3]), "--methods", str(write(tmp_path, text)))[0] == [3]
 
 
-def test_parameters_by_position_alone_can_be_left_out_one_by_one(tmp_path: Path) -> None:
+def test_positional_only_parameters_can_be_omitted_from_the_end(tmp_path: Path) -> None:
     text = (
         "from duet_rpc import Context, method\n@method\n"
         "def f(a: int = 1, b: int = 2, ctx: Context = None, /, c: int = 3) -> list:\n"
@@ -404,7 +402,7 @@ def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
     assert [error["data"]["param"] for error in results] == ["n" * 80, "x." + "k" * 80]
 
 
-def test_a_record_that_refuses_its_values_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_record_that_refuses_its_values_is_named(tmp_path: Path) -> None:
     text = (
         "from dataclasses import dataclass\nfrom duet_rpc import method\n@dataclass\n"
         "class A:\n    b: int\n    def __post_init__(self):\n"
@@ -503,7 +501,7 @@ def test_a_relative_file_stays_the_same_wherever_a_method_goes(tmp_path: Path) -
         assert client.call("reloadMethods") == {"methods": ["f", "g"], "problems": []}
 
 
-def test_a_file_that_another_one_imports_is_no_clash_with_itself(tmp_path: Path) -> None:
+def test_a_file_imported_by_another_does_not_clash(tmp_path: Path) -> None:
     folder = "home/.config/duet-rpc/methods"
     text = "from duet_rpc import method\n@method\ndef {}() -> int: return 1\n"
     write(tmp_path, "import b\n" + text.format("f"), f"{folder}/a.py")
@@ -514,7 +512,7 @@ def test_a_file_that_another_one_imports_is_no_clash_with_itself(tmp_path: Path)
     assert "ERROR" not in log
 
 
-def test_a_clash_of_two_files_of_one_name_says_that_there_are_two(tmp_path: Path) -> None:
+def test_a_clash_of_files_with_one_name_says_so(tmp_path: Path) -> None:
     text = "from duet_rpc import method\n@method\ndef f() -> int: return 1\n"
     paths = [str(write(tmp_path, text, f"{folder}/words.py")) for folder in "ab"]
     flags = [word for path in paths for word in ("--methods", path)]
@@ -522,7 +520,7 @@ def test_a_clash_of_two_files_of_one_name_says_that_there_are_two(tmp_path: Path
     assert "words.py:2: f is already the name of the method at another words.py:2" in log
 
 
-def test_a_reload_that_hangs_can_be_cancelled_and_costs_the_file_that_hangs(tmp_path: Path) -> None:
+def test_a_hanging_reload_can_be_cancelled(tmp_path: Path) -> None:
     text = "from duet_rpc import method\n@method\ndef {}() -> int: return 1\n"
     bad = write(tmp_path, text.format("f"), "a.py")
     good = write(tmp_path, text.format("g"), "b.py")
@@ -540,7 +538,7 @@ def test_a_reload_that_hangs_can_be_cancelled_and_costs_the_file_that_hangs(tmp_
         assert f"a method could not be loaded: {interrupted}" in log
 
 
-def test_where_there_is_nothing_to_reload_that_can_be_asked_for_but_is_not_listed(
+def test_reload_without_methods_is_allowed_but_not_listed(
     tmp_path: Path,
 ) -> None:
     (answer, listed), _ = ask(tmp_path, request(2, "reloadMethods") + request(1, "listMethods"))
@@ -560,7 +558,7 @@ def test_ping_and_echo_are_loaded_by_name_only(tmp_path: Path) -> None:
 # Progress.
 
 
-def test_progress_goes_out_before_the_reply_where_the_caller_gave_a_token() -> None:
+def test_progress_is_sent_before_the_reply_with_a_token() -> None:
     for token in ("t", 5):
         params = {"count": 3, "pause": 0.1, "_meta": {"progressToken": token}}
         with daemon(WITH_METHODS) as client:
@@ -679,7 +677,7 @@ def test_there_is_no_progress_of_a_request_that_was_answered(tmp_path: Path) -> 
         assert client.call("keep", id=2) == "kept"
 
 
-def test_a_method_writes_to_the_log_with_its_name_and_id() -> None:
+def test_log_lines_of_a_method_have_name_and_id() -> None:
     _, _, log = run(request(7, "chatty"), WITH_METHODS)
     for words in ("DEBUG method=chatty id=7 d", "INFO  method=chatty id=7 i {braces} <red>",
                   "WARN  method=chatty id=7 w", "ERROR method=chatty id=7 e",
@@ -774,7 +772,7 @@ def test_a_method_is_cancelled_while_it_is_being_loaded(tmp_path: Path) -> None:
         assert client.receive()["id"] == 2
 
 
-def test_a_method_is_cancelled_while_the_reply_before_it_is_stuck() -> None:
+def test_a_method_behind_a_stuck_reply_can_be_cancelled() -> None:
     with daemon(WITH_METHODS) as client:
         client.send(request(1, "big", [1_000_000]) + request(2, "give_up") + cancel(2) + request(3))
         time.sleep(0.5)
@@ -838,7 +836,7 @@ def test_cancelling_amid_progress_never_breaks_a_frame() -> None:
             assert client.receive()["id"] == 2
 
 
-def test_what_arrives_while_a_method_runs_is_kept_in_order_broken_or_not() -> None:
+def test_input_during_a_method_is_answered_in_order() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version", id="up")
         client.send(request(1, "forget_me", [0.8]))
@@ -848,7 +846,7 @@ def test_what_arrives_while_a_method_runs_is_kept_in_order_broken_or_not() -> No
     assert [reply["id"] for reply in replies] == [1, 2, None, 3, None, 4]
 
 
-def test_more_than_the_cap_is_left_in_the_pipe_and_served_later() -> None:
+def test_input_beyond_the_cap_is_served_later() -> None:
     large = request(0, "setLogLevel", ["x" * 4_000_000])
     with daemon(WITH_METHODS) as client:
         client.call("version", id="up")
@@ -876,9 +874,7 @@ def test_a_method_that_takes_too_much_is_an_internal_error(method: str, where: s
 
 
 @pytest.mark.parametrize("body", ["raise ValueError", "return 5", "import sys; sys.exit(3)"])
-def test_an_error_whose_message_can_t_be_read_is_an_internal_error(
-    tmp_path: Path, body: str
-) -> None:
+def test_an_error_with_an_unreadable_message_is_internal(tmp_path: Path, body: str) -> None:
     text = (
         "from duet_rpc import method\n"
         f"class Bad(Exception):\n    def __str__(self): {body}\n"
@@ -930,7 +926,7 @@ def strays(secret: str) -> str:
 """
 
 
-def test_what_is_raised_where_nobody_can_catch_it_is_a_line_in_the_log(tmp_path: Path) -> None:
+def test_unraisable_exceptions_are_logged(tmp_path: Path) -> None:
     flags = ["--methods", str(write(tmp_path, STRAYS))]
     results, log = ask(tmp_path, request(1, "strays", ["of no use"]), *flags)
     assert results == ["done"]
@@ -952,7 +948,7 @@ def test_a_method_that_takes_the_signals_does_not_keep_them() -> None:
         assert client.wait()[0] == 0
 
 
-def test_a_method_with_an_event_loop_of_its_own_does_not_keep_the_signals(
+def test_a_method_with_asyncio_does_not_keep_the_signals(
     tmp_path: Path,
 ) -> None:
     import signal
@@ -980,7 +976,7 @@ def test_a_method_that_forks_answers_once() -> None:
     assert reply["result"] == "parent"
 
 
-def test_the_first_method_of_the_manual_works_as_it_stands_there(tmp_path: Path) -> None:
+def test_the_first_method_of_the_manual_works(tmp_path: Path) -> None:
     page = (TOP / "docs" / "first-steps.md").read_text()
     code = page.split("<!-- first method -->")[1].split("```python\n")[1].split("```")[0]
     path = write(tmp_path, code)

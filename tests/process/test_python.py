@@ -181,7 +181,7 @@ def test_a_python_that_cannot_be_run_is_named(
     assert invoke(["config"], env)[0] == 0
 
 
-def test_a_python_without_the_package_gets_the_command_that_installs_it(
+def test_a_missing_package_gets_the_command_that_installs_it(
     env: dict[str, str], venv: Path
 ) -> None:
     python = venv / "bin" / "python"

@@ -192,7 +192,7 @@ def test_links_in_a_circle_are_no_place_for_a_log(tmp_path: Path) -> None:
 
 
 @EARLY_AND_LATE
-def test_a_link_in_place_of_the_file_is_not_followed_later(tmp_path: Path, wait: float) -> None:
+def test_a_link_in_place_of_the_log_is_not_followed(tmp_path: Path, wait: float) -> None:
     path, target = tmp_path / "duet.log", tmp_path / "precious"
     with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
         client.call("version")

@@ -380,7 +380,7 @@ def test_with_nothing_running_it_leaves_at_once(trigger: str, state: str, watch:
     assert shortest(attempt, AT_ONCE, tries=5) < AT_ONCE
 
 
-def test_the_last_reply_of_a_closed_input_is_followed_at_once(watch: Stopwatch) -> None:
+def test_the_exit_follows_the_last_reply_at_once(watch: Stopwatch) -> None:
     def attempt() -> float:
         with watch.daemon() as client:
             watch.run(client, "sleep", seconds=0.5)

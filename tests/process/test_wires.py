@@ -125,7 +125,7 @@ IDS = [f"{name}: {row.name}" for name, row in TABLE]
 
 
 @pytest.mark.parametrize(("framing", "row"), TABLE, ids=IDS)
-def test_a_hostile_input_costs_its_faults_and_not_the_next_frame(framing: str, row: Row) -> None:
+def test_hostile_input_never_costs_the_next_frame(framing: str, row: Row) -> None:
     data = row.data + WRITE[framing](GOOD_BODY)
     expected = [Row(row.name, b"", [*row.expected, Answer("good")])]
     check(expected, decode(pieces_of(data, 64 * 1024), framing=FRAMINGS[framing]))
@@ -180,7 +180,7 @@ def test_an_oversized_frame_is_never_held(decoder: type) -> None:
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_of_a_server_the_head_of_an_oversized_frame_is_kept(framing: str) -> None:
+def test_the_head_of_an_oversized_server_frame_is_kept(framing: str) -> None:
     body = b'{"jsonrpc":"2.0","id":7,"result":"'.ljust(BODY_MAX + 1, b"x")
     data = FRAMINGS[framing].encode(body)[:-1]
     before = data.index(body[:PEEK])
@@ -208,7 +208,7 @@ def test_of_a_server_the_head_of_an_oversized_frame_is_kept(framing: str) -> Non
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_an_oversized_frame_that_ends_at_once_is_a_fault_all_the_same(framing: str) -> None:
+def test_an_oversized_frame_cut_short_is_still_a_fault(framing: str) -> None:
     decoder = FRAMINGS[framing].decoder(from_server=True)
     data = FRAMINGS[framing].encode(b"x" * (BODY_MAX + 1))
     decoder.feed(data if framing == "lines" else data[:50])
@@ -260,7 +260,7 @@ def test_nothing_inside_a_frame_that_never_ended_is_served() -> None:
     assert decoder.next() == VERSION.encode()
 
 
-def test_half_of_the_end_of_the_longest_line_is_not_a_part_of_it() -> None:
+def test_half_a_line_end_does_not_count_as_content() -> None:
     decoder = LinesDecoder()
     decoder.feed(b" " * (BODY_MAX - 43) + VERSION.encode() + b"\r")
     assert decoder.next() is None
@@ -268,7 +268,7 @@ def test_half_of_the_end_of_the_longest_line_is_not_a_part_of_it() -> None:
     assert decoder.next() == b" " * (BODY_MAX - 43) + VERSION.encode()
 
 
-def test_what_comes_behind_an_oversized_payload_in_one_piece_is_served() -> None:
+def test_frames_behind_an_oversized_payload_are_served() -> None:
     decoder = LengthPrefixedDecoder()
     decoder.feed(prefixed(b"x" * (BODY_MAX + 1)) + prefixed(VERSION))
     assert isinstance(decoder.next(), Fault)
@@ -298,7 +298,7 @@ def test_what_is_dropped_is_not_held() -> None:
     assert decoder.next() == VERSION.encode()
 
 
-def test_what_others_take_for_the_end_of_a_line_is_escaped() -> None:
+def test_unicode_line_separators_are_escaped() -> None:
     assert FRAMINGS["lines"].encode('"a\u2028b\u2029c"'.encode()) == b'"a\\u2028b\\u2029c"\n'
 
 
@@ -473,7 +473,7 @@ def test_a_thousand_elements_are_a_batch() -> None:
     assert [each["id"] for each in replies[0]] == list(range(1000))
 
 
-def test_shutdown_in_a_batch_is_answered_and_what_stands_behind_it_is_not_served() -> None:
+def test_nothing_behind_a_shutdown_in_a_batch_is_served() -> None:
     replies, code, _ = batch(f"[{call(1)},{call(2, 'shutdown')},{call(3)}]")
     assert code == 0
     assert [[each["id"] for each in replies[0]]] == [[1, 2]]

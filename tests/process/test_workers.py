@@ -87,7 +87,7 @@ def test_without_a_worker_it_is_the_plain_daemon(tmp_path: Path, folder: Path) -
         assert client.ask("gateway/status")["error"]["code"] == -32601
 
 
-def test_a_file_with_a_block_runs_in_a_process_of_its_own(tmp_path: Path, folder: Path) -> None:
+def test_a_file_with_a_block_has_its_own_process(tmp_path: Path, folder: Path) -> None:
     write(folder, plain_file("a"), "a.py")
     write(folder, worker_file("b"), "b.py")
     write(folder, worker_file("c"), "c.py")
@@ -101,9 +101,7 @@ def test_a_file_with_a_block_runs_in_a_process_of_its_own(tmp_path: Path, folder
         }  # fmt: skip
 
 
-def test_the_first_worker_that_is_saved_turns_the_daemon_into_the_router(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_the_first_saved_worker_makes_the_daemon_a_router(tmp_path: Path, folder: Path) -> None:
     write(folder, plain_file("a"), "a.py")
     with rpc(tmp_path) as client:
         pid = client.process.pid
@@ -138,9 +136,7 @@ def test_no_call_is_lost_when_the_daemon_becomes_the_router(tmp_path: Path, fold
         assert [each["error"]["code"] for each in replies if "error" in each] == [-32600, -32700]
 
 
-def test_a_level_and_files_that_were_loaded_survive_becoming_the_router(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_log_level_and_loaded_files_survive_becoming_a_router(tmp_path: Path, folder: Path) -> None:
     elsewhere = write(tmp_path / "elsewhere", plain_file("e"), "e.py")
     with rpc(tmp_path) as client:
         client.call("setLogLevel", {"level": "debug"})
@@ -225,9 +221,7 @@ def test_progress_and_cancel_with_clean_up_go_through_the_router(
         assert (tmp_path / "clean").read_text() == "done"
 
 
-def test_a_worker_that_is_stuck_in_c_code_is_killed_and_started_again(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_worker_stuck_in_c_code_is_restarted(tmp_path: Path, folder: Path) -> None:
     # Keeps the interpreter's lock and looks for no signals.
     text = "def stuck(file: str) -> int:\n    open(file, 'w').close()\n"
     text += "    return len(sorted(range(10**9, 0, -1), key=None) or [0] * 10**9)\n"
@@ -278,9 +272,7 @@ def test_a_timeout_says_what_was_being_waited_for(tmp_path: Path) -> None:
 # Files that change.
 
 
-def test_a_saved_change_is_seen_and_a_changed_block_restarts_its_worker_alone(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_changed_block_restarts_only_its_own_worker(tmp_path: Path, folder: Path) -> None:
     write(folder, worker_file("b"), "b.py")
     write(folder, worker_file("c"), "c.py")
     with rpc(tmp_path) as client:
@@ -313,9 +305,7 @@ def test_files_become_workers_and_stop_being_some(tmp_path: Path, folder: Path) 
         assert names(client) == ["a_pid", "a_sleep", "b_pid", "b_sleep"]
 
 
-def test_two_workers_with_one_name_of_a_method_are_reported_once(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_two_workers_with_the_same_method_are_reported_once(tmp_path: Path, folder: Path) -> None:
     for name in ("b", "c"):
         write(folder, worker_file(name, "def same() -> str: return __name__\n"), f"{name}.py")
     with rpc(tmp_path) as client:
@@ -480,7 +470,7 @@ def test_a_worker_has_packages_that_nobody_else_has(
         assert "envs" in status(client)["tables.py"]["python"]
 
 
-def test_an_environment_that_can_not_be_made_is_explained_to_every_caller(
+def test_a_failed_environment_is_explained_to_every_caller(
     tmp_path: Path, folder: Path, made_with_uv: dict[str, str]
 ) -> None:
     bad = BLOCK.replace("script\n", 'script\n# dependencies = ["no-such-package-of-ours"]\n')
@@ -529,7 +519,7 @@ def test_a_question_of_a_worker_is_answered_through_the_router(
         assert client.receive()["result"] == ["y", True]
 
 
-def test_a_stream_and_a_push_of_a_worker_reach_the_client(tmp_path: Path, folder: Path) -> None:
+def test_streams_and_pushes_of_a_worker_reach_the_client(tmp_path: Path, folder: Path) -> None:
     text = "def count() -> Iterator[str]:\n    duet_rpc.notify('topic', {'a': 1})\n"
     text += "    for number in range(3):\n        yield str(number)\n        time.sleep(0.05)\n"
     head = "import duet_rpc\nfrom collections.abc import Iterator\n"

@@ -221,7 +221,7 @@ def test_what_is_unpacked_belongs_to_the_user_alone(tmp_path: Path) -> None:
             assert folder.stat().st_mode & 0o077 == 0, folder
 
 
-def test_what_was_unpacked_elsewhere_is_unpacked_at_home_once_that_can_be(tmp_path: Path) -> None:
+def test_a_temporary_cache_moves_home_when_that_is_writable(tmp_path: Path) -> None:
     env = home(tmp_path)
     assert version(sys.executable, {**env, "HOME": ""}) == VERSION
     assert not builds(tmp_path / "home")
@@ -248,7 +248,7 @@ def test_without_a_home_directory_it_unpacks_elsewhere(tmp_path: Path, trouble: 
     assert not (tmp_path / "never").exists()
 
 
-def test_without_any_place_to_write_or_keep_it_says_what_to_do(tmp_path: Path) -> None:
+def test_without_a_writable_place_it_says_what_to_do(tmp_path: Path) -> None:
     # As on a system that has no files in memory.
     (tmp_path / "sitecustomize.py").write_text("import os\ndel os.memfd_create\n")
     env = {**home(tmp_path), "HOME": "/proc", "TMPDIR": "/proc", "PYTHONPATH": str(tmp_path)}
@@ -279,7 +279,7 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path: Path) -> Non
     assert version(sys.executable, env) == VERSION
 
 
-def test_a_folder_inside_one_that_others_can_write_to_is_not_trusted(tmp_path: Path) -> None:
+def test_a_cache_inside_a_folder_of_others_is_not_trusted(tmp_path: Path) -> None:
     # Who can write to the outer folder can put a link to something of ours in it, and
     # let it lead elsewhere a moment later.
     env = home(tmp_path)
@@ -415,9 +415,7 @@ def restart_the_machine(build: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the start has no name there")
-def test_what_a_power_failure_has_damaged_is_healed_by_the_next_start(
-    python: str, tmp_path: Path
-) -> None:
+def test_the_next_start_heals_a_damaged_cache(python: str, tmp_path: Path) -> None:
     """It may keep the size and the time of a file, but not what is in it."""
     env = home(tmp_path)
     version(python, env)
@@ -579,7 +577,7 @@ def test_a_daemon_whose_files_are_deleted_goes_on(tmp_path: Path) -> None:
 # The file itself.
 
 
-def test_it_is_pure_python_and_has_the_emacs_side_beside_it() -> None:
+def test_the_archive_is_pure_python_beside_the_elisp() -> None:
     with zipfile.ZipFile(PYZ) as archive:
         assert b"stub" not in archive.read("__main__.py")
         with zipfile.ZipFile(archive.open("site-packages/duet-rpc.zip")) as packages:
@@ -659,7 +657,7 @@ def test_thirty_seconds_are_thirty_seconds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["end of input", "shutdown"])
-def test_it_is_gone_within_a_tenth_of_a_second_of_its_last_reply(way: str, tmp_path: Path) -> None:
+def test_the_process_is_gone_0_1_s_after_its_reply(way: str, tmp_path: Path) -> None:
     times = []
     for _ in range(5):
         with daemon([sys.executable, PYZ, "rpc"], home(tmp_path)) as client:

@@ -40,7 +40,7 @@ def test_actionlint_finds_nothing_in_the_workflow() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_workflow_runs_what_ci_runs_on_all_that_is_supported() -> None:
+def test_the_workflow_covers_all_that_is_supported() -> None:
     job = load(WORKFLOW)["jobs"]["test"]
     matrix = job["strategy"]["matrix"]
     oldest = re.search(r'requires-python = ">=(.*)"', (TOP / "pyproject.toml").read_text())

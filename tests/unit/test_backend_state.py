@@ -82,7 +82,7 @@ def test_requests_expire_in_the_order_of_their_deadlines() -> None:
     assert pending.only() == 1
 
 
-def test_no_time_passes_while_a_person_is_asked_and_none_without_a_timeout() -> None:
+def test_no_time_passes_while_a_person_is_asked() -> None:
     pending = PendingRequests(Loop(), 0.01, lambda: None)
     pending.add(1, call())
     pending.pause(1)

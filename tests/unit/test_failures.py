@@ -66,7 +66,7 @@ def test_no_code_of_an_exception_is_run(name: str) -> None:
     assert module is None
 
 
-def test_a_name_that_is_no_plain_text_is_read_as_text() -> None:
+def test_a_name_of_a_str_subclass_is_text() -> None:
     class Name(str):
         __slots__ = ()
         __str__ = __format__ = touched  # type: ignore[assignment]

@@ -46,7 +46,7 @@ def test_the_table_knows_its_own_lengths() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_hostile_input_costs_its_faults_and_not_the_next_frame(row: Row) -> None:
+def test_hostile_input_never_costs_the_next_frame(row: Row) -> None:
     check([good(row)], decode([good(row).data]))
 
 
@@ -57,7 +57,7 @@ def test_the_answer_does_not_depend_on_the_pieces(row: Row, size: int) -> None:
 
 
 @pytest.mark.parametrize("row", AFTER_LOSS, ids=lambda row: row.name)
-def test_a_header_section_found_again_is_read_from_its_first_line(row: Row) -> None:
+def test_a_header_found_again_is_read_from_its_start(row: Row) -> None:
     data = good(row).data
     for size in (len(data), 1, 2, 7, 64):
         check([good(row)], decode(pieces_of(data, size)))
@@ -97,9 +97,7 @@ FRAGMENTS = st.sampled_from(
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(FRAGMENTS, st.binary(max_size=40)), max_size=12), st.randoms())
-def test_whatever_comes_is_answered_the_same_in_any_pieces_and_good_frames_survive(
-    parts: list[bytes], chance: random.Random
-) -> None:
+def test_chunking_never_changes_the_replies(parts: list[bytes], chance: random.Random) -> None:
     # The empty line ends a header that may be open: two lengths in one are a fault.
     prefix = b"".join(parts) + b"\n\n"
     data = prefix + GOOD
@@ -123,7 +121,7 @@ def test_a_reply_has_the_one_header_that_emacs_wants() -> None:
     assert encode_content_length("é".encode()) == b"Content-Length: 2\r\n\r\n\xc3\xa9"
 
 
-def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+def test_a_body_may_have_exactly_the_maximum_size() -> None:
     decoder = ContentLengthDecoder()
     decoder.feed(frame(b" " * BODY_MAX))
     taken = decoder.next()
@@ -151,7 +149,7 @@ def test_discarding_a_gigabyte_costs_no_memory() -> None:
     assert decoder.next() == GOOD.partition(b"\r\n\r\n")[2]
 
 
-def test_a_large_body_in_pieces_is_copied_a_few_times_at_most() -> None:
+def test_a_large_body_is_copied_only_a_few_times() -> None:
     # Counted in bytes, not in seconds: every buffer that is made shows in the peak.
     data = frame(b"x" * (BODY_MAX - 1))
     pieces = pieces_of(data, 64 * 1024)
@@ -181,7 +179,7 @@ def test_a_lost_decoder_holds_at_most_one_header() -> None:
 
 
 @pytest.mark.parametrize("line", [b"a: b\n", b"a: b", b"{", b"}\n", b"\n"], ids=repr)
-def test_a_lost_decoder_holds_no_more_of_lines_that_look_like_fields(line: bytes) -> None:
+def test_a_lost_decoder_keeps_no_endless_header_lines(line: bytes) -> None:
     decoder = ContentLengthDecoder()
     decoder.feed(b"garbage\n")
     assert isinstance(decoder.next(), Fault)
@@ -223,7 +221,7 @@ def test_between_frames_nothing_is_pending() -> None:
     assert not decoder.partial
 
 
-def test_an_empty_body_is_a_frame_and_takes_nothing_of_what_follows() -> None:
+def test_an_empty_body_takes_nothing_of_what_follows() -> None:
     decoder = ContentLengthDecoder()
     decoder.feed(b"Content-Length: 0\r\n\r\n" + GOOD)
     assert decoder.next() == b""
@@ -231,7 +229,7 @@ def test_an_empty_body_is_a_frame_and_takes_nothing_of_what_follows() -> None:
 
 
 @pytest.mark.parametrize("value", BAD_LENGTHS.values(), ids=list(BAD_LENGTHS))
-def test_a_length_that_is_no_number_is_never_taken_for_one(value: str) -> None:
+def test_an_invalid_length_is_never_taken_for_a_number(value: str) -> None:
     decoder = ContentLengthDecoder()
     decoder.feed(length(value))
     fault = decoder.next()
@@ -240,7 +238,7 @@ def test_a_length_that_is_no_number_is_never_taken_for_one(value: str) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-def test_the_head_of_an_oversized_answer_is_waited_for_after_a_broken_frame_too(size: int) -> None:
+def test_an_oversized_head_is_kept_after_a_broken_frame(size: int) -> None:
     decoder = ContentLengthDecoder(from_server=True)
     decoder.feed(frame(b"{" * 500) + frame(b" " * size))
     assert decoder.next() == b"{" * 500
@@ -302,7 +300,7 @@ def test_a_refused_header_must_end_in_time() -> None:
 
 
 @pytest.mark.parametrize("late", [b"", b'": 1}', b"ngth: 43\r\n\r\n{}\n"])
-def test_after_a_timeout_a_header_section_is_read_from_its_first_line(late: bytes) -> None:
+def test_after_a_timeout_headers_are_read_from_their_start(late: bytes) -> None:
     for piece in (1, 1000):
         decoder = ContentLengthDecoder()
         decoder.feed(b"Content-Length: 100\r\n\r\n{")
@@ -315,7 +313,7 @@ def test_after_a_timeout_a_header_section_is_read_from_its_first_line(late: byte
         assert event.error.data == {"reason": "unsupported-content-type"}
 
 
-def test_header_lines_that_wait_for_their_length_must_be_complete_in_time() -> None:
+def test_header_lines_without_a_length_time_out() -> None:
     decoder = ContentLengthDecoder()
     decoder.feed(b"garbage\n")
     assert isinstance(decoder.next(), Fault)

@@ -65,7 +65,7 @@ def test_an_object_is_written_in_its_own_order_and_whole() -> None:
         dumps({("a", "pair"): 1})
 
 
-def test_the_id_behind_a_string_with_a_raw_newline_is_read() -> None:
+def test_the_id_behind_a_raw_newline_is_read() -> None:
     message = read_message(b'{"method":"a\nb","id":7,"x":1}')
     assert isinstance(message, InvalidMessage)
     assert (message.failure.error.code, message.failure.id) == (-32700, 7)

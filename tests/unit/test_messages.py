@@ -91,7 +91,7 @@ def test_an_id_of_letters_beyond_ascii_is_the_same_string() -> None:
     assert encode(Success(message.id, None)).isascii()
 
 
-def test_without_an_id_it_is_a_notification_and_with_null_a_request() -> None:
+def test_null_is_an_id_and_no_id_is_a_notification() -> None:
     assert parse(b'{"jsonrpc":"2.0","method":"m"}') == Notification("m")
     assert parse(envelope("null")) == Request("m", id=None)
     assert (Notification("m").is_notification, Request("m", id=1).is_notification) == (True, False)
@@ -221,7 +221,7 @@ def test_an_invalid_message_tells_its_id_and_its_method() -> None:
 @pytest.mark.parametrize(
     "text", ["1.0", "1e400", "-0", "[1.0, 2]", '{"a":1E5}', '"\\ud800"', "9" * 30, " 1", "null "]
 )
-def test_what_is_passed_on_raw_is_passed_on_as_it_came(text: str) -> None:
+def test_raw_values_are_written_as_they_came(text: str) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":%b}' % text.strip().encode()
     message = read_message(body, raw=True)
     assert isinstance(message, Success)
@@ -269,7 +269,7 @@ def test_values_survive_the_way_in_and_out(value: object, id: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["1e400", "1.0", "1e2", "-0", "0", "7", '"a"'])
-def test_a_number_inside_a_message_can_be_had_as_it_came(text: str) -> None:
+def test_the_spelling_of_a_number_can_be_kept(text: str) -> None:
     body = f'{{"jsonrpc":"2.0","method":"m","params":{{"id": {text} }}}}'.encode()
     value = json.loads(text)
     found = exact_member(body, ("params", "id"), value)
@@ -331,7 +331,7 @@ def test_what_only_looks_like_an_id_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize("byte", [b"\x80", b"\xc3", b"\xff"])
-def test_an_id_with_a_byte_that_is_not_utf_8_is_not_echoed(byte: bytes) -> None:
+def test_an_id_with_invalid_utf_8_is_not_echoed(byte: bytes) -> None:
     assert find_id(b'{"id":"a' + byte + b'","x":') is None
 
 
@@ -368,7 +368,7 @@ MANY = 500_000
     ],
     ids=lambda rest: rest[:8],
 )
-def test_the_id_of_a_broken_text_is_read_in_one_pass(rest: str) -> None:
+def test_a_broken_text_is_searched_once_for_its_id(rest: str) -> None:
     # In a pass for each of its characters this would take hours.
     before = time.monotonic()
     assert refuse(f'{{"id":7,"a":{rest}'.encode()).id in (7, None)
@@ -385,7 +385,7 @@ JSON = st.recursive(
 )
 
 
-def test_a_bracket_more_or_less_never_changes_the_id_that_is_read() -> None:
+def test_unbalanced_brackets_never_change_the_id() -> None:
     text = '{"a":[1,{"b":"]}"}],"id":"x","c":[[[]]],"d":{"id":2}}'
     for at in range(text.index('"c"'), len(text)):
         assert find_id(text[:at].encode()) == '"x"'
@@ -404,9 +404,7 @@ def test_a_bracket_more_or_less_never_changes_the_id_that_is_read() -> None:
         ("no JSON value at character 0", "nonsense"),
     ],
 )
-def test_a_parse_error_says_what_is_wrong_and_shows_nothing_of_the_text(
-    detail: str, text: str | bytes
-) -> None:
+def test_a_parse_error_shows_nothing_of_the_text(detail: str, text: str | bytes) -> None:
     failure = refuse(text.encode() if isinstance(text, str) else text)
     assert failure.error.message == f"Parse error: {detail}"
 
@@ -417,7 +415,7 @@ def test_the_longest_integer_is_taken() -> None:
     assert message.params == [10**4300 - 1]
 
 
-def test_a_number_too_large_for_a_float_is_json_all_the_same() -> None:
+def test_a_number_too_large_for_a_float_is_json() -> None:
     message = parse(envelope("1", '"method":"m","params":[1e400]'))
     assert isinstance(message, Request)
     assert message.params == [math.inf]

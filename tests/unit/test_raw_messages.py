@@ -175,7 +175,7 @@ def test_an_id_in_params_keeps_its_spelling(text: str, expected: tuple[bool, obj
 
 
 @pytest.mark.parametrize("framing", FRAMINGS.values(), ids=str)
-def test_a_frame_of_lines_is_one_line_and_others_are_not_touched(framing: Framing) -> None:
+def test_a_lines_frame_is_always_one_line(framing: Framing) -> None:
     data = to_frame(Success(1, RawJson("[\n1,\r2]", None)), framing)
     if framing is LINES:
         assert data == b'{"jsonrpc":"2.0","id":1,"result":[ 1, 2]}\n'
@@ -214,7 +214,7 @@ def read(framing: Framing, chunks: list[bytes]) -> list[object]:
 REPLY = b'{"jsonrpc":"2.0","id":1,"result":[]}'
 
 
-def test_a_server_may_name_another_content_type_and_a_client_may_not() -> None:
+def test_only_a_server_may_name_another_content_type() -> None:
     data = frame(REPLY, "Content-Type: text/plain\r\nContent-Length: {}\r\n\r\n")
     for from_server in (True, False):
         reader = MessageReader(CONTENT_LENGTH, raw=True, from_server=from_server)

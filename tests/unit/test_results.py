@@ -40,7 +40,7 @@ SVG = '<?xml version="1.0"?>\n<!-- a dot -->\n<svg xmlns="http://www.w3.org/2000
         (Goto("/a/b.py", 1, 4), {"duet": "goto", "file": "/a/b.py", "line": 1, "column": 4}),
     ],
 )
-def test_a_result_is_the_same_object_with_and_without_a_hint(
+def test_a_result_is_the_same_with_and_without_hint(
     result: object, written: dict[str, object]
 ) -> None:
     def bare():  # type: ignore[no-untyped-def]
@@ -127,7 +127,7 @@ def test_pictures_are_recognized_and_read_from_files(tmp_path: Path) -> None:
     assert Image(file) == Image(str(file)) == Image(PNG)
 
 
-def test_a_picture_that_is_none_is_refused_where_it_is_made(tmp_path: Path) -> None:
+def test_an_invalid_picture_is_refused_where_it_is_made(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape('Image(data, mime="image/webp")')):
         Image(b"RIFF")
     with pytest.raises(ValueError, match="begins with image/"):

@@ -251,9 +251,7 @@ def test_the_tilde_of_a_path_is_expanded() -> None:
 
 
 @pytest.mark.parametrize(("hint", "value", "expected"), GOOD, ids=label)
-def test_a_value_that_fits_is_turned_into_what_the_hint_says(
-    hint: Any, value: object, expected: object
-) -> None:
+def test_a_valid_value_is_converted_to_its_hint(hint: Any, value: object, expected: object) -> None:
     shape = shape_of(hint)
     got = shape.check(value)
     assert got == expected
@@ -377,7 +375,7 @@ BAD: list[tuple[Any, object, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("hint", "value", "path", "expected", "received"), BAD, ids=label)
-def test_a_value_that_does_not_fit_is_named_with_its_path(
+def test_an_invalid_value_is_named_with_its_path(
     hint: Any, value: object, path: str, expected: str, received: str
 ) -> None:
     with pytest.raises(Mismatch) as caught:
@@ -576,9 +574,7 @@ RESULTS: list[tuple[Any, object, str]] = [
 
 
 @pytest.mark.parametrize(("hint", "value", "words"), RESULTS, ids=label)
-def test_a_result_that_is_not_what_its_hint_says_is_named_with_its_path(
-    hint: Any, value: object, words: str
-) -> None:
+def test_a_result_that_violates_its_hint_is_named(hint: Any, value: object, words: str) -> None:
     def function() -> Any:
         return value
 
@@ -614,9 +610,7 @@ def test_a_result_that_is_not_what_its_hint_says_is_named_with_its_path(
     ],
     ids=label,
 )
-def test_a_result_may_be_of_any_type_that_looks_the_same_in_json(
-    hint: Any, value: object, written: str
-) -> None:
+def test_a_result_may_have_any_type_with_equal_json(hint: Any, value: object, written: str) -> None:
     def function() -> Any:
         return value
 
@@ -626,7 +620,7 @@ def test_a_result_may_be_of_any_type_that_looks_the_same_in_json(
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="typing has no NotRequired")
 @pytest.mark.parametrize("head", ["", "from __future__ import annotations\n"])
-def test_members_that_need_not_be_there_say_so_one_by_one(head: str) -> None:
+def test_optional_members_are_marked_one_by_one(head: str) -> None:
     text = (
         "import typing\n"
         "class Part(typing.TypedDict):\n    a: int\n    b: typing.NotRequired[str]\n"

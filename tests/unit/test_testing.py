@@ -31,13 +31,13 @@ def test_parameters_and_results_go_through_the_checks_and_through_json() -> None
     assert call(move, {"x": 1}).result == {"x": 2, "y": 0}
 
 
-def test_what_a_caller_may_not_send_is_an_error_with_the_path() -> None:
+def test_an_invalid_parameter_is_an_error_with_its_path() -> None:
     error = call(move, point={"x": "1"}).error
     assert error is not None
     assert (error.code, error.data["param"]) == (-32602, "point.x")
 
 
-def test_a_result_that_is_not_what_the_hint_says_is_an_error() -> None:
+def test_a_result_that_violates_its_hint_is_an_error() -> None:
     def wrong() -> int:
         return "text"  # type: ignore[return-value]
 
@@ -46,7 +46,7 @@ def test_a_result_that_is_not_what_the_hint_says_is_an_error() -> None:
     assert error.code == -32603
 
 
-def test_an_exception_is_an_error_and_asking_for_the_result_shows_it() -> None:
+def test_asking_for_the_result_of_a_failure_raises_it() -> None:
     def fail() -> int:
         empty: dict[str, int] = {}
         return empty["missing"]
@@ -59,7 +59,7 @@ def test_an_exception_is_an_error_and_asking_for_the_result_shows_it() -> None:
         _ = outcome.result
 
 
-def test_an_error_of_the_method_s_own_comes_as_it_was_raised() -> None:
+def test_an_rpc_error_comes_as_it_was_raised() -> None:
     def refuse() -> None:
         raise RpcError(-32001, "Not today", {"when": "tomorrow"})
 
@@ -107,7 +107,7 @@ def test_a_block_that_must_not_be_interrupted_is_not() -> None:
     assert call(careful, cancel_after=0.1).log == [("info", "whole")]
 
 
-def test_a_call_that_ends_in_time_is_not_cancelled_and_leaves_nothing_behind() -> None:
+def test_a_call_that_ends_in_time_is_not_cancelled() -> None:
     before = threading.active_count()
     assert call(talk, cancel_after=30).result == "done"
     assert threading.active_count() == before

@@ -14,13 +14,13 @@
 
 ;;; Commentary:
 
-;; Write Emacs commands in Python.  Put duet-rpc.pyz beside this file, and
-;; this into your init file:
+;; Write Emacs commands in Python.  Put this into your init file:
 ;;
 ;;   (require 'duet-rpc)
 ;;   (duet-rpc-mode 1)
 ;;
-;; Then a Python function with @command is a command, once its file is
+;; This file needs the program duet-rpc.pyz beside it; M-x duet-rpc-install
+;; installs that.  Then a Python function with @command is a command, once its file is
 ;; saved in ~/.config/duet-rpc/methods/.  Emacs never waits for it.
 ;;
 ;;   M-x duet-rpc-new                   ; a first file
@@ -81,10 +81,11 @@
 
 (defcustom duet-rpc-program nil
   "Program to run.
-If nil, use `duet-rpc.pyz' beside this library, or else `duet-rpc' on
-variable `exec-path'.  A string is a file name, or the name of a command
-on variable `exec-path'.  A list of strings is a complete command, run as
-it is, without `duet-rpc-arguments'."
+If nil, use `duet-rpc.pyz' beside this library, or another place where
+\\[duet-rpc-install] puts it, or else `duet-rpc' on variable `exec-path'.
+A string is a file name, or the name of a command on variable `exec-path'.
+A list of strings is a complete command, run as it is, without
+`duet-rpc-arguments'."
   :type '(choice (const :tag "Search for it" nil)
                  (file :tag "File")
                  (repeat :tag "Complete command" string)))
@@ -146,6 +147,7 @@ Logging events makes large replies several times slower."
 ;; It is a `jsonrpc-error', too, which is defined only when jsonrpc.el is loaded.
 (put 'duet-rpc-error 'error-conditions '(duet-rpc-error jsonrpc-error error))
 (define-error 'duet-rpc-timeout "duet-rpc" 'duet-rpc-error)
+(define-error 'duet-rpc-program-not-found "duet-rpc" 'duet-rpc-error)
 (define-error 'duet-rpc-gone "Gone")
 
 (cl-defstruct (duet-rpc--server (:constructor duet-rpc--make-server)
@@ -313,9 +315,7 @@ after you have changed an option, or after the daemon has crashed too
 often to be restarted by itself.  INTERACTIVE is as in `duet-rpc-stop'."
   (interactive (list t))
   (let ((server (duet-rpc--server)))
-    (duet-rpc--stop server)
-    (setf (duet-rpc--server-quick-exits server) 0)
-    (duet-rpc--with-user-errors (duet-rpc--launch server))
+    (duet-rpc--with-user-errors (duet-rpc--restart server))
     (when interactive
       (message "%s is starting" (duet-rpc--server-name server)))))
 
@@ -376,8 +376,9 @@ remove it."
 Search the path for a FILE that has no directory."
   (let* ((el (and duet-rpc--file
                   (concat (file-name-sans-extension duet-rpc--file) ".el")))
-         (beside (lambda (file)
-                   (expand-file-name "duet-rpc.pyz" (file-name-directory file)))))
+         (beside (lambda (file &optional directory)
+                   (expand-file-name (concat directory "duet-rpc.pyz")
+                                     (file-name-directory file)))))
     (delete-dups
      (cond
       ((null duet-rpc-program)
@@ -386,8 +387,13 @@ Search the path for a FILE that has no directory."
                   ;; Some package managers build in a directory of links.
                   ,@(unless (equal el (file-truename el))
                       `((,(funcall beside (file-truename el))
-                         . "beside the file that duet-rpc.el links to")))))
-         ("duet-rpc" . "on the path")))
+                         . "beside the file that duet-rpc.el links to")))
+                  (,(funcall beside (file-truename el) "../dist/")
+                   . "built from the sources that duet-rpc.el is part of")))
+         (,(expand-file-name (locate-user-emacs-file "duet-rpc.pyz"))
+          . "in your Emacs directory")
+         ("duet-rpc" . "on the path")
+         (,(expand-file-name "~/.local/bin/duet-rpc") . "where uv and pipx install")))
       ((file-name-directory duet-rpc-program)
        `((,(expand-file-name duet-rpc-program "~/") . "the option `duet-rpc-program'")))
       (t `((,duet-rpc-program . "the option `duet-rpc-program', on the path")))))))
@@ -411,10 +417,10 @@ Signal `duet-rpc-error' if there is none."
         (duet-rpc--signal-program-not-found server))))
 
 (defun duet-rpc--signal-program-not-found (server)
-  "Signal a `duet-rpc-error' that lists where SERVER's program was sought."
+  "Signal `duet-rpc-program-not-found', with where SERVER's program was sought."
   (let ((host (duet-rpc--server-host server)))
     (signal
-     'duet-rpc-error
+     'duet-rpc-program-not-found
      (list
       (concat
        "Cannot find the program"
@@ -426,8 +432,9 @@ Signal `duet-rpc-error' if there is none."
                                 ""
                               (concat ": " (string-join (exec-path) " ")))))
                   (duet-rpc--program-candidates) "")
-       "Put duet-rpc.pyz beside duet-rpc.el, or the command duet-rpc on the path, \
-or set `duet-rpc-program'")))))
+       (if duet-rpc-program
+           "Set `duet-rpc-program' to the program's file, or to nil to search for it"
+         "M-x duet-rpc-install installs it"))))))
 
 (defun duet-rpc--check-options ()
   "Signal `duet-rpc-error' if the value of an option is invalid."
@@ -543,11 +550,19 @@ The shell that starts it might read anything sent earlier as commands."
                                    directory)))
     (unless (file-exists-p target)
       (make-directory directory t)
-      ;; Rename it when it is complete; two Emacsen may be copying at once.
-      (let ((part (make-temp-name (concat target "."))))
-        (copy-file file part)
-        (rename-file part target t)))
+      (duet-rpc--copy-file file target))
     (file-local-name target)))
+
+(defun duet-rpc--copy-file (file target)
+  "Copy FILE to TARGET, which is never there in part.
+Two Emacsen may be copying at once."
+  (let ((part (make-temp-name (concat target "."))))
+    (unwind-protect
+        (progn
+          (copy-file file part)
+          (rename-file part target t))
+      (when (file-exists-p part)
+        (delete-file part)))))
 
 
 ;;; Transport: the process
@@ -627,6 +642,12 @@ If it has just exited, handle that first."
             (while (and (process-live-p process) (< (float-time) end))
               (accept-process-output process 0.05)))
         (delete-process process)))))
+
+(defun duet-rpc--restart (server)
+  "Start SERVER's process; stop it first if it is running."
+  (duet-rpc--stop server)
+  (setf (duet-rpc--server-quick-exits server) 0)
+  (duet-rpc--launch server))
 
 (defun duet-rpc-unload-function ()
   "Stop all servers and clear the mode line, for `unload-feature'."
@@ -748,7 +769,7 @@ compatible with this library."
     (when (duet-rpc--duet-rpc-server-p server)
       (let ((protocol (plist-get info :protocolVersion))
             (version (duet-rpc--server-version server))
-            (remedy "Install duet-rpc.pyz and duet-rpc.el from the same release; \
+            (remedy "M-x duet-rpc-install installs the one that fits; \
 M-x duet-rpc-doctor shows where each of them is"))
         (if (not (equal protocol "2.0"))
             (duet-rpc--fail-server
@@ -837,8 +858,8 @@ Set SERVER's new state, and restart it after a crash."
                     ((string-match-p "Python is too old" tail)
                      "needs a newer Python (see `duet-rpc-python')")
                     ((string-match-p "unknown option '--debug'" tail)
-                     "is older than duet-rpc.el; install duet-rpc.pyz and \
-duet-rpc.el from the same release (or set `duet-rpc-debug' to nil)")
+                     "is older than duet-rpc.el; M-x duet-rpc-install installs \
+the one that fits (or set `duet-rpc-debug' to nil)")
                     ;; Emacs sets this code when it cannot write to the process.
                     ((= code 256) "closed its input")
                     ((= code 127)
@@ -2288,7 +2309,13 @@ line of a frame."
 M-x duet-rpc-show-log says where a method failed")))))
 
 (defun duet-rpc--signal-user-error (err)
-  "Signal a `user-error' that explains ERR, a `duet-rpc-error'."
+  "Signal a `user-error' that explains ERR, a `duet-rpc-error'.
+If the program was not found, offer to install it first."
+  (when (and (eq (car err) 'duet-rpc-program-not-found)
+             (not (or duet-rpc-program noninteractive executing-kbd-macro
+                      inhibit-quit))     ; as it is in a timer
+             (duet-rpc-install))
+    (user-error "Call it again when duet-rpc is installed"))
   (user-error "%s" (duet-rpc--explain-error err)))
 
 (defun duet-rpc--explain-error (err)
@@ -5096,6 +5123,233 @@ Then show the message DONE, a format string for the backend's name."
     (set-buffer-modified-p nil)))
 
 
+;;; Installing the program
+
+(defvar duet-rpc-release-url
+  "https://github.com/duet-rpc/duet-rpc/releases/download/v%s/"
+  "URL of the directory with the files of a release; %s is its version.")
+
+;;;###autoload
+(defun duet-rpc-install ()
+  "Install the program, in the version that this library needs.
+Ask first, and return nil if the answer is no.  Then try these ways until
+one works, while Emacs remains usable: download it from the release and
+compare its checksum; `uv tool install' or `pipx install', if there is
+such a program; build it, if this library is part of the sources."
+  (interactive)
+  (when duet-rpc-program
+    (user-error "The option `duet-rpc-program' is %S; set it to nil to use a program \
+that is installed" duet-rpc-program))
+  (let ((ways (duet-rpc--install-ways)))
+    (when (y-or-n-p (format "Install duet-rpc %s (%s)? " duet-rpc--version
+                            (mapconcat #'car ways ", or else ")))
+      (with-current-buffer (generate-new-buffer "*duet-rpc install*")
+        (special-mode)
+        (setq header-line-format " Installing duet-rpc; kill this buffer to stop it")
+        (display-buffer (current-buffer))
+        (duet-rpc--install ways)
+        t))))
+
+(defun duet-rpc--install-ways ()
+  "Return an alist (DESCRIPTION . FUNCTION) of the ways to install the program.
+FUNCTION is called in the buffer for the progress, with a function
+to call when it is done: with nil, or a text that says why it has failed."
+  (let* ((package (format "duet-rpc==%s" duet-rpc--version))
+         (home (expand-file-name "~/"))
+         (sources (and duet-rpc--file
+                       (expand-file-name
+                        "../" (file-name-directory (file-truename duet-rpc--file)))))
+         (run (lambda (directory &rest command)
+                (cons (string-join command " ")
+                      (lambda (then) (duet-rpc--install-run directory command then))))))
+    `(("download it" . duet-rpc--install-download)
+      ,@(cond ((executable-find "uv") (list (funcall run home "uv" "tool" "install" package)))
+              ((executable-find "pipx")
+               (list (funcall run home "pipx" "install" "--force" package))))
+      ,@(when (and sources
+                   (file-exists-p (expand-file-name "packaging/build.py" sources))
+                   (executable-find "make"))
+          (list (funcall run sources "make" "pyz"))))))
+
+(defun duet-rpc--install (ways &optional problems)
+  "Try WAYS to install the program, one after the other.
+PROBLEMS says why those before them have failed."
+  (if (null ways)
+      (duet-rpc--install-end "duet-rpc is not installed: %s" (string-join problems "; "))
+    (pcase-let ((`(,name . ,way) (car ways))
+                (server (duet-rpc--local-server)))
+      (duet-rpc--install-show "* %s\n" name)
+      (funcall way
+               (lambda (problem &rest _)
+                 (condition-case err
+                     (if problem
+                         (signal 'duet-rpc-error (list problem))
+                       (duet-rpc--restart server)
+                       (duet-rpc--install-check server))
+                   (duet-rpc-error
+                    (duet-rpc--install-show "%s\n\n" (cadr err))
+                    (duet-rpc--install (cdr ways)
+                                       `(,@problems ,(duet-rpc--first-line (cadr err)))))))))))
+
+(defun duet-rpc--install-check (server)
+  "Report the version of SERVER, which has just been installed."
+  (let ((fail (lambda (&optional err)
+                (duet-rpc--install-end "duet-rpc is installed, but does not answer: %s"
+                                       (or (plist-get err :message) "timeout")))))
+    (duet-rpc--async-request
+     server "version" nil :error-fn fail :timeout-fn fail
+     :success-fn (lambda (answer)
+                   (duet-rpc--install-end
+                    "duet-rpc %s is installed and running: %s" (plist-get answer :version)
+                    (abbreviate-file-name (duet-rpc--find-program server)))))))
+
+(defun duet-rpc--install-end (format &rest args)
+  "Show the outcome of an installation, FORMAT with ARGS."
+  (setq header-line-format nil)
+  (duet-rpc--install-show "%s\n" (apply #'format format args))
+  (message "%s" (apply #'format format args)))
+
+(defun duet-rpc--install-show (format &rest args)
+  "Append FORMAT with ARGS to this buffer, the one for the progress."
+  (let ((inhibit-read-only t))
+    (save-excursion
+      (goto-char (point-max))
+      ;; A window that shows the end goes on doing so.
+      (insert-before-markers (apply #'format format args)))))
+
+(defun duet-rpc--install-run (directory command then)
+  "Run COMMAND in DIRECTORY, and show its output in this buffer.
+Then call THEN with nil, or with a text if it has failed, and its output."
+  (let ((buffer (current-buffer))
+        (default-directory directory)
+        (output ""))
+    (condition-case err
+        (make-process
+         :name "duet-rpc install" :buffer buffer :command command :noquery t
+         :connection-type 'pipe :coding 'utf-8-unix
+         :filter (lambda (_ text)
+                   (setq output (concat output text))
+                   (duet-rpc--call-in-buffer buffer #'duet-rpc--install-show "%s" text))
+         :sentinel (lambda (process event)
+                     (unless (process-live-p process)
+                       (duet-rpc--call-in-buffer
+                        buffer then
+                        (unless (equal event "finished\n")
+                          (format "%s: %s" (string-join command " ") (string-trim event)))
+                        (string-trim output)))))
+      (file-error (funcall then (error-message-string err))))))
+
+(defun duet-rpc--install-download (then)
+  "Download the program of the same release as this library, and check it.
+THEN is as in `duet-rpc--install-ways'."
+  (let ((base (format duet-rpc-release-url duet-rpc--version)))
+    (duet-rpc--fetch
+     (concat base "SHA256SUMS")
+     (lambda (problem sums)
+       (if (or problem
+               (not (string-match "^\\([0-9a-f]\\{64\\}\\)  duet-rpc\\.pyz$" sums)))
+           (funcall then (or problem (format "%sSHA256SUMS does not have duet-rpc.pyz" base)))
+         (let ((sum (match-string 1 sums)))
+           (duet-rpc--fetch
+            (concat base "duet-rpc.pyz")
+            (lambda (problem data)
+              (cond
+               (problem (funcall then problem))
+               ((not (equal sum (secure-hash 'sha256 data)))
+                (funcall then (format "%sduet-rpc.pyz (%d bytes) does not have the checksum \
+in SHA256SUMS; it is incomplete, or not what was released" base (length data))))
+               (t (duet-rpc--install-data data then)))))))))))
+
+(defun duet-rpc--install-data (data then)
+  "Install DATA, the contents of duet-rpc.pyz, if it fits this library.
+THEN is as in `duet-rpc--install-ways'."
+  (let* ((file (make-temp-file "duet-rpc" nil ".pyz"))
+         (clean-up (lambda () (when (file-exists-p file) (delete-file file))))
+         (end (lambda (problem)
+                (funcall clean-up)
+                (funcall then problem))))
+    (add-hook 'kill-buffer-hook clean-up nil t)
+    (condition-case err
+        (let ((coding-system-for-write 'no-conversion))
+          (write-region data nil file nil 'quiet)
+          (set-file-modes file #o755)
+          (duet-rpc--install-run
+           default-directory (list duet-rpc-python file "version")
+           (lambda (problem &optional output)
+             (funcall end
+                      (cond (problem)
+                            ((equal output duet-rpc--version) (duet-rpc--install-file file))
+                            (t (format "The release's duet-rpc.pyz is version %s, not %s"
+                                       output duet-rpc--version)))))))
+      (file-error (funcall end (error-message-string err))))))
+
+(defun duet-rpc--install-file (file)
+  "Copy FILE, the program, to the first place that the user may write to.
+Return nil, or a text that says why there is none."
+  (let ((problems nil))
+    (unless (cl-loop
+             for directory in (list (file-name-directory (or duet-rpc--file "/"))
+                                    (file-name-directory (locate-user-emacs-file "x")))
+             thereis (condition-case err
+                         (progn
+                           (duet-rpc--copy-file
+                            file (expand-file-name "duet-rpc.pyz" directory))
+                           t)
+                       (file-error (push (error-message-string err) problems) nil)))
+      (string-join (nreverse problems) "; "))))
+
+(defun duet-rpc--fetch (url then)
+  "Download URL, and show the progress in the header line of this buffer.
+Call THEN with nil and the contents, or with a text that says why there
+are none.  Give up when nothing has come for `duet-rpc-timeout' seconds."
+  (duet-rpc--install-show "%s\n" url)
+  (require 'url)
+  (let* ((buffer (current-buffer))
+         (download nil)
+         (timer nil)
+         (size 0)
+         (changed (float-time))
+         (end (lambda (problem &optional data)
+                (when timer (cancel-timer timer))
+                (setq timer nil)
+                (when (buffer-live-p download)
+                  (let ((kill-buffer-query-functions nil))
+                    (kill-buffer download)))
+                (duet-rpc--call-in-buffer buffer then problem data)))
+         (watch
+          (lambda ()
+            (when (buffer-live-p download)
+              (setq download (or (buffer-local-value 'url-redirect-buffer download) download)))
+            (cond
+             ((not (buffer-live-p buffer)) (funcall end nil))
+             ((and (buffer-live-p download) (/= size (buffer-size download)))
+              (setq size (buffer-size download)
+                    changed (float-time))
+              (with-current-buffer buffer
+                (setq header-line-format
+                      (format " Downloading, %s so far; kill this buffer to stop it"
+                              (file-size-human-readable size)))
+                (force-mode-line-update)))
+             ((> (- (float-time) changed) duet-rpc-timeout)
+              (funcall end (format "%s: nothing has come for %s s" url duet-rpc-timeout)))))))
+    (condition-case err
+        (setq download
+              (url-retrieve
+               url
+               (lambda (status)
+                 (setq download (current-buffer))
+                 (goto-char (point-min))
+                 (if-let ((err (plist-get status :error)))
+                     (funcall end (format "%s: %s" url
+                                          (mapconcat (lambda (each) (format "%s" each))
+                                                     (cdr err) " ")))
+                   (re-search-forward "^\r?\n" nil 'move)
+                   (funcall end nil (buffer-substring (point) (point-max)))))
+               nil t t)
+              timer (and (buffer-live-p download) (run-with-timer 0.5 0.5 watch)))
+      (error (funcall end (format "%s: %s" url (error-message-string err)))))))
+
+
 ;;; The doctor
 
 ;; The program's own checks are those of `duet-rpc doctor' in a terminal.
@@ -5306,7 +5560,10 @@ this Emacs knows.  Results that take time to find out are filled in later."
                                                 output)))))
       (duet-rpc-error
        (duet-rpc--doctor-set-program "fail" (cadr err))
-       (duet-rpc--doctor-set "command" "fail" "no program to start")))))
+       (duet-rpc--doctor-set "command" "fail" "no program to start"
+                             (and (eq (car err) 'duet-rpc-program-not-found)
+                                  (not duet-rpc-program)
+                                  "M-x duet-rpc-install"))))))
 
 (defun duet-rpc--doctor-set-program (status detail)
   "Report STATUS and DETAIL in place of the program's own report."

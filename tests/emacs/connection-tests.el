@@ -70,7 +70,7 @@
            (text (cadr (should-error (duet-rpc-request "version")
                                      :type 'duet-rpc-error))))
       (dolist (part (list (concat dir "duet-rpc.pyz") (concat dir "repo/duet-rpc.pyz")
-                          "/nowhere/bin" "or the command duet-rpc on the path" "`duet-rpc-program'"))
+                          "/nowhere/bin" "M-x duet-rpc-install installs it"))
         (should (string-match-p (regexp-quote part) text)))
       ;; Interactively, the message is the text and nothing else.
       (should (equal (list 'user-error text)
@@ -280,7 +280,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
     (duet-rpc-test-with-fake
       (let ((text (cadr (should-error (duet-rpc-request "echo")
                                       :type 'duet-rpc-error))))
-        (should (string-match-p "protocol 3.0.*speaks 2.0.*same release" text)))
+        (should (string-match-p "protocol 3.0.*speaks 2.0.*M-x duet-rpc-install" text)))
       (should (eq (duet-rpc-status) 'failed)))))
 
 (ert-deftest duet-rpc-warns-about-another-version ()
@@ -291,7 +291,7 @@ Put Python 3.9 or later in front: python3.12 duet-rpc.pyz' >&2; exit 1")
                    (lambda (_ text &rest _) (setq warning text))))
           (should (equal "A" (duet-rpc-request "upcase" '(:text "a"))))
           (duet-rpc-test-until warning))
-        (should (string-match-p "version 0.9.3.*same release" warning))))))
+        (should (string-match-p "version 0.9.3.*M-x duet-rpc-install" warning))))))
 
 (ert-deftest duet-rpc-skips-stray-output-on-stdout ()
   (duet-rpc-test-with-fake

@@ -25,6 +25,7 @@ PEOPLE_REPLACE = {"print", "open", "input", "help", "exit", "quit", "breakpoint"
 LIMIT = getrecursionlimit()
 BUILTINS = builtins.__dict__
 ORIGINAL = {name: each for name, each in BUILTINS.items() if name not in PEOPLE_REPLACE}
+found = [*BUILTINS.values()]  # by the last look; lists of the same objects are compared quickly
 
 
 def restore() -> None:
@@ -39,10 +40,11 @@ def restore() -> None:
         setrecursionlimit(LIMIT)
     intact = False
     try:
-        intact = ORIGINAL.items() <= BUILTINS.items()
+        intact = [*BUILTINS.values()] == found
     finally:  # what is there instead may fail to be compared
         if not intact:
             BUILTINS.update(ORIGINAL)
+            found[:] = BUILTINS.values()
 
 
 def forget_half_imported() -> None:

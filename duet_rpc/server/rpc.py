@@ -84,9 +84,10 @@ class RpcHandler:
         if method.streams is not None:
             send = self._pieces(arrival, request, method.streams)
         result = self._server.run_method(method.call, request.params, context, send)
-        problem = user_methods.problem_of(name)
-        if problem is not None and not isinstance(result, str) and result.details is not None:
-            result.details["problem"] = problem  # or its author would look for the wrong mistake
+        if not isinstance(result, str) and result.details is not None:
+            problem = user_methods.problem_of(name)
+            if problem is not None:  # or its author would look for the wrong mistake
+                result.details["problem"] = problem
         return result
 
     def reply_now(self, request: Request) -> str | None:  # noqa: ARG002

@@ -96,6 +96,9 @@ class Workers:
                 self._workers[name].restart_when_idle()
         for name, worker in self._workers.items():
             self._read_text(name, worker)
+        main = self._known.get(MAIN)
+        if main is not None and main.entries is not None:
+            main.entries = [each for each in main.entries if self._is_mains(each)]
         self._publish()
 
     def _add(self, settings: WorkerSettings, block: str | None) -> None:
@@ -152,20 +155,27 @@ class Workers:
         worker = self._owners.get(method)
         if worker is None or not self._is_current(worker, method):
             self.scan()
-            worker = self._owners.get(method)
-        return worker or self._workers.get(MAIN)
+            worker = self._owners.get(method) or self._workers.get(MAIN)
+            if worker is not None and self._known[worker.name].entries is None:
+                # Behind the call: after that, one look at the method's file is enough.
+                self._runtime.loop.call_soon(lambda: self._ask_once(worker))
+        return worker
 
     def _is_current(self, worker: Worker, method: str) -> bool:
         """Return False where a file has become a worker, or is one no more, or another."""
         if worker.name != MAIN:
             blocks = {self._plan.scripts.block_of(each) for each in worker.settings.methods}
             return self._known[worker.name].block in (None, *blocks)
-        for entry in self._known[MAIN].entries or ():
-            if entry.get("name") == method:
-                source = entry.get("x-source")
-                file = source.get("file") if isinstance(source, dict) else None
-                return not isinstance(file, str) or not self._plan.scripts.is_script(file)
-        return True
+        entries = self._known[MAIN].entries or ()
+        return all(self._is_mains(each) for each in entries if each.get("name") == method)
+
+    def _is_mains(self, entry: Entry) -> bool:
+        """Return False for a method whose file is gone, or has become a worker."""
+        source = entry.get("x-source")
+        file = source.get("file") if isinstance(source, dict) else None
+        if not isinstance(file, str):
+            return True
+        return changed_at(file) is not None and not self._plan.scripts.is_script(file)
 
     def entries(self) -> list[tuple[str, Entry]]:
         """Return what is known of all methods, each once, with its worker's name."""
@@ -226,6 +236,12 @@ class Workers:
             self._runtime.loop.call_later(seconds, waiting.finish)
         else:
             waiting.finish()
+
+    def _ask_once(self, worker: Worker) -> None:
+        """Ask a worker for its methods if they are not known, and it runs for another reason."""
+        known = self._known.get(worker.name)
+        if known is not None and known.entries is None and worker.process.child is not None:
+            self.handle_changed(worker)
 
     def handle_changed(self, worker: Worker) -> None:
         """Ask a worker again whose methods are others now."""

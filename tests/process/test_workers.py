@@ -272,6 +272,25 @@ def test_a_timeout_says_what_was_being_waited_for(tmp_path: Path) -> None:
 # Files that change.
 
 
+def test_a_listed_method_moves_between_main_and_workers(tmp_path: Path, folder: Path) -> None:
+    """A list has told the router whose methods they are; that is no longer so after a save."""
+    write(folder, worker_file("other"), "other.py")
+    write(folder, plain_file("stays"), "stays.py")
+    write(folder, plain_file("moves"), "moves.py")
+    with rpc(tmp_path) as client:
+        assert "moves_pid" in names(client)
+        main = client.call("stays_pid")
+        assert client.call("moves_pid") == main
+        write(folder, worker_file("moves"), "moves.py")
+        assert client.call("moves_pid") != main
+        write(folder, plain_file("moves"), "moves.py")
+        assert client.call("moves_pid") == main
+        names(client)
+        (folder / "moves.py").unlink()
+        write(folder, worker_file("moves"), "again.py")
+        assert client.call("moves_pid") != main
+
+
 def test_a_changed_block_restarts_only_its_own_worker(tmp_path: Path, folder: Path) -> None:
     write(folder, worker_file("b"), "b.py")
     write(folder, worker_file("c"), "c.py")

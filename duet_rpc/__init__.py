@@ -36,15 +36,15 @@ from duet_rpc.methods.commands import (
     SymbolAtPoint,
 )
 from duet_rpc.methods.context import Cancelled, Context
-from duet_rpc.methods.declare import command, method
+from duet_rpc.methods.declare import command, method, prompt, resource
 from duet_rpc.methods.emacs import EmacsError, Keyword, Symbol
 from duet_rpc.methods.hooks import on_start, on_stop
 from duet_rpc.methods.notify import notify
-from duet_rpc.methods.results import Edit, Goto, Image, Text
+from duet_rpc.methods.results import Edit, Goto, Image, Message, Text
 
 __all__ = [
     "Buffer", "Cancelled", "Context", "Declined", "Edit", "EmacsError", "FileName", "Goto", "Image",
-    "Keyword", "Line", "Lisp", "MajorMode", "Point", "PrefixArg", "Region", "RpcError", "Symbol",
-    "SymbolAtPoint", "Text", "Unsupported", "__version__", "command", "method", "notify",
-    "on_start", "on_stop",
+    "Keyword", "Line", "Lisp", "MajorMode", "Message", "Point", "PrefixArg", "Region", "RpcError",
+    "Symbol", "SymbolAtPoint", "Text", "Unsupported", "__version__", "command", "method", "notify",
+    "on_start", "on_stop", "prompt", "resource",
 ]  # fmt: skip

@@ -1,23 +1,27 @@
-"""The handler of `duet-rpc mcp`: methods as tools, in the protocol that AI clients speak."""
+"""The handler of `duet-rpc mcp`: methods as tools, resources and prompts for AI clients."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from duet_rpc.jsonrpc.errors import INVALID_PARAMS, Error, RpcError
+from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, TITLES, Error, RpcError
 from duet_rpc.jsonrpc.jsontext import dumps, write_id
-from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.jsonrpc.messages import Notification
+from duet_rpc.mcp.catalog import Catalog
 from duet_rpc.mcp.elicitation import McpCaller, Rounds, Signer, read_reply
 from duet_rpc.mcp.logging import ClientLog
-from duet_rpc.mcp.session import CACHE, INPUT_REQUIRED, SET_LEVEL, Session, finish, invalid
-from duet_rpc.mcp.tools import (
-    describe_tool,
-    name_tools,
-    write_departure,
-    write_error,
-    write_result,
+from duet_rpc.mcp.prompts import complete, write_messages
+from duet_rpc.mcp.resources import read
+from duet_rpc.mcp.session import (
+    CACHE,
+    INPUT_REQUIRED,
+    LISTS,
+    METHODS,
+    SET_LEVEL,
+    Session,
+    finish,
 )
+from duet_rpc.mcp.tools import departure, write_error, write_result
 from duet_rpc.mcp.versions import CAPABILITIES_KEY
 from duet_rpc.methods.builtin import add_builtin
 from duet_rpc.methods.method import BadResult
@@ -40,25 +44,41 @@ if TYPE_CHECKING:
     from duet_rpc.server.loop import Call, Server
 
 
+class Run(NamedTuple):
+    """A request that runs a method of the user's."""
+
+    arrival: Arrival
+    request: Request
+    params: Params
+    version: Version
+
+
+class Job(NamedTuple):
+    """What such a request runs, and how the reply is written."""
+
+    method: Method
+    key: list[Any]  # what is the same where a client makes a call again, with answers
+    call: Callable[[Context | None], str]
+    write: Callable[[str], str]
+    fail: Callable[[Refused], str | Refused]
+
+
 class McpHandler:
-    """Offers the user's methods as tools; the daemon's own methods are none."""
+    """Offers the user's methods; the daemon's own are not offered."""
 
     cancel = CancelForm("notifications/cancelled", "requestId")
-    immediate: Collection[str] = (
-        "initialize", "ping", "server/discover", "tools/list", SET_LEVEL,
-    )  # fmt: skip
+    immediate: Collection[str] = ("initialize", "ping", "server/discover", SET_LEVEL, *LISTS)
     answers_cancelled = False
     is_for_authors = False  # but a model's
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._batch = server.batch  # asked for on the command line
-        self._session = Session(has_log=True)
+        self._session = Session(METHODS, has_log=True)
         self._client_log = ClientLog(self._session)
         self._signer = Signer()
-        self._tools: dict[str, Method] = {}
-        self._lists: dict[str, str] = {}  # by version
-        self._seen = -1  # which version of the registry these are made from
+        self._catalog = Catalog(())
+        self._seen = -1  # which version of the registry it is made from
         # They are here so that a method of theirs has the same name on every wire.
         self.registry = Registry()
         stop = server.lifecycle.stop
@@ -90,24 +110,27 @@ class McpHandler:
             if self._session.handshake is not None:
                 self._server.batch = self._batch or self._session.handshake.batch
             return version
-        refused = self._refresh(request)
-        if refused is not None:
-            return refused
-        if request.method == "tools/list":
-            return self._list(version)
         params = request.params or {}
         assert isinstance(params, dict)  # noqa: S101 - for the type checker
         if request.method == SET_LEVEL:
             self._client_log.set_level(params.get("level"))
             return "{}"
-        return self._call(arrival, request, params, version)
+        refused = self._refresh(request, params)
+        if refused is not None:
+            return refused
+        if request.method in LISTS:
+            return self._catalog.write(request.method, version)
+        if request.method == "completion/complete":
+            return finish(complete(self._catalog, params), version)
+        run = Run(arrival, request, params, version)
+        if request.method == "tools/call":
+            return self._call_tool(run)
+        is_resource = request.method == "resources/read"
+        return self._read_resource(run) if is_resource else self._get_prompt(run)
 
-    # Tools.
-
-    def _refresh(self, request: Request) -> Refused | None:
-        """Bring the tools up to date, and tell a client that has seen others."""
-        name = request.params.get("name") if isinstance(request.params, dict) else None
-        method = self._tools.get(name) if isinstance(name, str) else None
+    def _refresh(self, request: Request, params: Params) -> Refused | None:
+        """Bring the catalog up to date, and tell a client that has seen another one."""
+        method = self._catalog.find(params, request.method)
         user_methods, registry = self._server.user_methods, self.registry
         if method is None or not user_methods.is_current(method.name):
             refused = self._server.refresh_methods(None if method is None else method.name)
@@ -115,65 +138,82 @@ class McpHandler:
                 return refused
         if self._seen == registry.version:
             return None
-        self._tools = name_tools(each for each in registry if each.name not in self._own)
-        if self._lists and request.method != "tools/list":
-            self._server.notify(request, "notifications/tools/list_changed", "{}")
-        self._lists.clear()
+        earlier = self._catalog
+        self._catalog = Catalog(each for each in registry if each.name not in self._own)
         self._seen = registry.version
+        for kind in self._catalog.changed_since(earlier):
+            if not (request.method in LISTS and request.method.startswith(kind)):
+                self._server.notify(request, f"notifications/{kind}/list_changed", "{}")
         return None
 
-    def _list(self, version: Version) -> str:
-        if version.name not in self._lists:
-            tools = [describe_tool(*each, version) for each in self._tools.items()]
-            body = {"tools": tools, **(CACHE if version.stateless else {})}
-            self._lists[version.name] = finish(dumps(body)[1:-1], version)
-        return self._lists[version.name]
+    # What runs the user's code.
 
-    def _find(self, params: Params) -> tuple[str, Method, Params | None]:
-        """Return the tool that is called, by its name, and its arguments."""
-        name, given = params.get("name"), params.get("arguments")
-        if not isinstance(name, str):
-            raise invalid("name must be a string")
-        method = self._tools.get(name)
-        if method is None:
-            raise invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
-        if given is not None and not isinstance(given, dict):
-            raise invalid("arguments must be an object")
-        return name, method, given
+    def _call_tool(self, run: Run) -> str | Refused:
+        name, method, given = self._catalog.tool(run.params)
+        version, arguments_fit = run.version, False
 
-    def _call(
-        self, arrival: Arrival, request: Request, params: Params, version: Version
-    ) -> str | Refused:
-        name, method, given = self._find(params)
-        self._client_log.begin(version, meta_of(params))
-        rounds = Rounds(self._signer, [name, given], params) if version.stateless else None
-        context = None
-        if method.context is not None:
-            caller = self._caller(version, params, rounds)
-            progress = self._progress(arrival, request, version)
-            context = self._server.context(request, progress, caller)
-        arguments_fit = False
-
-        def run(given: Params | None, context: Context | None) -> str:
+        def call(context: Context | None) -> str:
             nonlocal arguments_fit
             arguments = method.bind(given)
             arguments_fit = True
             return method.run(arguments, context)
 
-        result = self._server.run_method(run, given, context)
+        def write(result: str) -> str:
+            return finish(write_result(result, method, version), version)
+
+        def fail(refused: Refused) -> str | Refused:
+            error = refused.error
+            if arguments_fit or error.code != INVALID_PARAMS or refused.cause is not None:
+                return finish(self._fail_tool(refused, run.request, name, method), version)
+            if version.arguments_are_shown:
+                return finish(write_error(error.message), version)
+            return refused
+
+        return self._run(run, Job(method, [name, given], call, write, fail))
+
+    def _read_resource(self, run: Run) -> str | Refused:
+        uri, version = run.params.get("uri"), run.version
+        method, values = self._catalog.resource(uri, version)
+
+        def call(context: Context | None) -> str:
+            return read(method, str(uri), values, context)
+
+        def write(result: str) -> str:
+            cache = f",{dumps(CACHE)[1:-1]}" if version.stateless else ""
+            return finish(result + cache, version)
+
+        return self._run(run, Job(method, [uri], call, write, lambda each: _fail(each, method)))
+
+    def _get_prompt(self, run: Run) -> str | Refused:
+        method, given = self._catalog.prompt(run.params)
+
+        def call(context: Context | None) -> str:
+            return write_messages(method, given, context)
+
+        def write(result: str) -> str:
+            return finish(result, run.version)
+
+        key = [method.name, given]
+        return self._run(run, Job(method, key, call, write, lambda each: _fail(each, method)))
+
+    def _run(self, run: Run, job: Job) -> str | Refused:
+        """Run a method; return the reply."""
+        version = run.version
+        self._client_log.begin(version, meta_of(run.params))
+        rounds = Rounds(self._signer, job.key, run.params) if version.stateless else None
+        context = None
+        if job.method.context is not None:
+            caller = self._caller(version, run.params, rounds)
+            progress = self._progress(run.arrival, run.request, version)
+            context = self._server.context(run.request, progress, caller)
+        result = self._server.run_method(job.call, context)
         self._client_log.end()
         # Whatever the method made of these two.
         if self._server.guard.cancellation.requested:
             return Refused(CANCELLED)
         if rounds is not None and rounds.asked is not None:
             return f"{{{INPUT_REQUIRED},{dumps(rounds.asked)[1:]}"
-        if isinstance(result, str):
-            return finish(write_result(result, method, version), version)
-        if arguments_fit or result.error.code != INVALID_PARAMS or result.cause is not None:
-            return finish(self._fail(result, request, name, method), version)
-        if version.arguments_are_shown:
-            return finish(write_error(result.error.message), version)
-        return result
+        return job.write(result) if isinstance(result, str) else job.fail(result)
 
     # Asking and telling.
 
@@ -204,14 +244,14 @@ class McpHandler:
             return None  # in its turn
         return result if isinstance(result, str) else None
 
-    def _fail(self, refused: Refused, request: Request, name: str, method: Method) -> str:
+    def _fail_tool(self, refused: Refused, request: Request, name: str, method: Method) -> str:
         """Tell the model what the method said; of a crash, that it was one."""
         error = refused.error
         if refused.cause is not None:
             self._server.author.log_failure(name, refused, request)
             # Not by isinstance, which asks the exception itself.
             if type(refused.cause) is BadResult and refused.cause.path is not None:
-                return write_departure(name, method, refused.cause.path)
+                return write_error(departure(name, method, refused.cause.path))
             return write_error(f"{name} failed; the log of duet-rpc says where")
         what = f"{name}: refused with error {error.code}"
         self._server.log.warn(what, request.method, write_id(request.id))
@@ -246,3 +286,17 @@ class McpHandler:
             paced.add(f'{{"progressToken":{write_id(token)},{dumps(fields)[1:]}')
 
         return report
+
+
+def _fail(refused: Refused, method: Method) -> Refused:
+    """Tell the client what a resource or a prompt said; of a crash, that it was one."""
+    cause = refused.cause
+    if cause is None:
+        return refused
+    what = f"{method.name} failed; the log of duet-rpc says where"
+    # Not by isinstance, which asks the exception itself.
+    if type(cause) is BadResult and cause.path is not None:
+        what = departure(method.name, method, cause.path)
+    failed = Refused(Error(INTERNAL_ERROR, f"{TITLES[INTERNAL_ERROR]}: {what}"), cause)
+    failed.details = refused.details
+    return failed

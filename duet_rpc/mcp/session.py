@@ -2,7 +2,7 @@
 
 The version is determined for each request: from its `_meta`, or, where that names
 none, from the handshake. That is all the state there is. What the tools are is not known
-here: `face` has the user's methods, `gateway.mcp` those and other servers' tools.
+here: `handler` has the user's methods, `gateway.mcp` those and other servers' tools.
 """
 
 from __future__ import annotations
@@ -27,13 +27,30 @@ from duet_rpc.mcp.versions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from duet_rpc.jsonrpc.messages import Id
 
     Params = dict[str, object]
 
 SERVER_INFO = {"name": "duet-rpc", "version": __version__}
-CAPABILITIES: dict[str, object] = {"tools": {"listChanged": True}}
-# Tools come and go with the user's files, and nothing tells a client of this era so.
+LISTS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""The lists that there are, and the member that holds each."""
+
+METHODS = {
+    "tools": ("tools/list", "tools/call"),
+    "resources": ("resources/list", "resources/templates/list", "resources/read"),
+    "prompts": ("prompts/list", "prompts/get"),
+    "completions": ("completion/complete",),
+}
+"""What a client calls, by the capability that announces it."""
+
+# What there is comes and goes with the user's files, and nothing tells a client of this era so.
 CACHE: dict[str, object] = {"ttlMs": 0, "cacheScope": "private"}
 # What makes a result one of the stateless era.
 META = f'"_meta":{dumps({SERVER_INFO_KEY: SERVER_INFO})}'
@@ -45,7 +62,9 @@ SET_LEVEL = "logging/setLevel"
 class Session:
     """One client's handshake, if there was one."""
 
-    def __init__(self, has_log: bool = False) -> None:
+    def __init__(self, offers: Iterable[str] = ("tools",), has_log: bool = False) -> None:
+        self._offers = [*offers]  # of `METHODS`
+        self._methods = {method for each in self._offers for method in METHODS[each]}
         self._has_log = has_log  # of messages for the client
         self.handshake: Version | None = None
         self.capabilities: object = None  # the client's
@@ -74,19 +93,23 @@ class Session:
         if version is None:
             raise invalid(f"initialize comes first, or a version in _meta.{VERSION_KEY}")
         if method == "server/discover" and version.stateless:
-            offered = {"tools": {}, **self._log_capability}
+            offered = self._capabilities(version)
             body = {"supportedVersions": SUPPORTED, "capabilities": offered, **CACHE}
             return finish(dumps(body)[1:-1], version)
-        if method == "tools/list" and params.get("cursor") is not None:
+        if method in LISTS and params.get("cursor") is not None:
             raise invalid("no such cursor: the list has one page")
-        is_known = method in ("tools/list", "tools/call") or (
+        is_known = method in self._methods or (
             method == SET_LEVEL and self._has_log and not version.stateless
         )
         return version if is_known else None
 
-    @property
-    def _log_capability(self) -> Params:
-        return {"logging": {}} if self._has_log else {}
+    def _capabilities(self, version: Version) -> Params:
+        """Return what is offered: always all of it, because the user's files come and go."""
+        changes = {} if version.stateless else {"listChanged": True}
+        offered: Params = {each: changes for each in self._offers if each != "completions"}
+        if "completions" in self._offers and version.completions:
+            offered["completions"] = {}
+        return {**offered, "logging": {}} if self._has_log else offered
 
     def _initialize(self, params: Params) -> str:
         asked = params.get("protocolVersion")
@@ -95,7 +118,7 @@ class Session:
         name = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
         self.handshake = VERSIONS[name]
         self.capabilities = params.get("capabilities")
-        offered = {**CAPABILITIES, **self._log_capability}
+        offered = self._capabilities(self.handshake)
         return dumps({"protocolVersion": name, "capabilities": offered, "serverInfo": SERVER_INFO})
 
     def _version_of(self, method: str, params: Params) -> Version | None:

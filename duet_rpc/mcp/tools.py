@@ -199,9 +199,9 @@ def write_error(message: str, data: object = None) -> str:
     return f'"content":[{{"type":"text","text":{dumps(text)}}}],"isError":true'
 
 
-def write_departure(name: str, method: Method, path: str) -> str:
-    """Write where a result is not what the signature says."""
-    if not returns_object(method):
+def departure(name: str, method: Method, path: str) -> str:
+    """Say where a result is not what the signature says."""
+    if method.offer is None and not returns_object(method):
         path = f"{WRAPPER}.{path}" if path and not path.startswith("[") else WRAPPER + path
     wrong = f"{name} returned something else than its signature promises"
-    return write_error(f"{wrong}: {path}" if path else wrong)
+    return f"{wrong}: {path}" if path else wrong

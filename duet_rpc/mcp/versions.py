@@ -18,14 +18,16 @@ LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 
 UNSUPPORTED_VERSION = -32022
+RESOURCE_NOT_FOUND = -32002  # in the handshake era
 
 
 class Version:
     """What one version of the protocol has; dates compare as they follow each other."""
 
     __slots__ = (
-        "annotations", "arguments_are_shown", "batch", "elicitation", "multiple_choice", "name",
-        "progress_message", "stateless", "structured", "title",
+        "annotations", "arguments_are_shown", "batch", "completions", "elicitation",
+        "multiple_choice", "name", "progress_message", "stateless", "structured",
+        "title",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -33,6 +35,7 @@ class Version:
         self.annotations = name >= "2025-03-26"
         self.progress_message = name >= "2025-03-26"
         self.batch = name == "2025-03-26"
+        self.completions = name >= "2025-03-26"  # are announced; there were some before
         self.title = name >= "2025-06-18"
         self.structured = name >= "2025-06-18"
         self.elicitation = name >= "2025-06-18"

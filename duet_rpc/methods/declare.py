@@ -1,4 +1,4 @@
-"""`@method` and `@command`, which say of a function that it is to be called from outside."""
+"""`@method`, `@command`, `@resource` and `@prompt`: this function is to be called from outside."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OPTIONS = {
 
 
 class Declaration:
-    """A function with `@method` or `@command` above it, not yet part of a registry.
+    """A function with `@method` or one of the others above it, not yet part of a registry.
 
     Nothing in it is checked yet: a mistake costs this method, not the file that it is in.
     """
 
-    __slots__ = ("command", "function", "name", "options", "title")
+    __slots__ = ("command", "function", "name", "offer", "options", "title")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Declaration:
         title: object,
         options: dict[str, object],
         command: dict[str, object] | None,
+        offer: dict[str, object] | None,
     ) -> None:
         self.function = function
         # A string, also where it is of a class with methods of its own.
@@ -43,10 +44,18 @@ class Declaration:
         self.title = title
         self.options = options
         self.command = command  # what `@command` says of how Emacs calls it
+        self.offer = offer  # what `@resource` or `@prompt` says of how an AI client finds it
+
+    @property
+    def word(self) -> str:
+        """Which of the decorators it is."""
+        if self.offer is not None:
+            return "resource" if "uri" in self.offer else "prompt"
+        return "method" if self.command is None else "command"
 
 
 declared: list[Declaration] = []
-"""What `@method` and `@command` have seen since the last file was loaded."""
+"""What `@method` and the others have seen since the last file was loaded."""
 
 
 @overload
@@ -155,8 +164,43 @@ def command(
     return _declare(function, title, options, in_emacs)
 
 
+def resource(
+    uri: str, name: str | None = None, *, title: str | None = None, mime_type: str | None = None
+) -> Callable[[F], F]:
+    """Let AI clients read what a function returns, by a URI: `@resource("notes://{name}")`.
+
+    Each variable of the URI is a parameter of the function. `{name}` is one segment, `{+path}`
+    may have slashes. Text is sent as text, bytes as bytes, all else as JSON. For Emacs and a
+    terminal it is a method; `name` is its name.
+    """
+    offer: dict[str, object] = {"uri": uri, "mime": mime_type}
+    if callable(uri):  # `@resource` without a URI, which is said when the file is loaded
+        return _declare(uri, None, {}, None, {"uri": None, "mime": None})  # type: ignore[no-any-return]
+    return _declare(name, title, {}, None, offer)  # type: ignore[no-any-return]
+
+
+@overload
+def prompt(function: F, /) -> F: ...
+
+
+@overload
+def prompt(name: str = ..., /, *, title: str | None = None) -> Callable[[F], F]: ...
+
+
+def prompt(function: Any = None, /, *, title: str | None = None) -> Any:
+    """Make a function a prompt of AI clients, `@prompt`; its text is what the model is told.
+
+    It returns a text, or a list of `Message`s. For Emacs and a terminal it is a method.
+    """
+    return _declare(function, title, {}, None, {})
+
+
 def _declare(
-    function: Any, title: object, given: dict[str, bool | None], command: dict[str, object] | None
+    function: Any,
+    title: object,
+    given: dict[str, bool | None],
+    command: dict[str, object] | None,
+    offer: dict[str, object] | None = None,
 ) -> Any:
     """Note the function, or return the decorator that does."""
     options: dict[str, object] = {name: value for name, value in given.items() if value is not None}
@@ -167,7 +211,7 @@ def _declare(
         if function is None or is_function:
             # Before Python 3.10 a static method has no name of its own.
             name = getattr(getattr(real, "__func__", real), "__name__", None)
-        declared.append(Declaration(real, name, title, options, command))
+        declared.append(Declaration(real, name, title, options, command, offer))
         return real
 
     return declare(function) if is_function else declare

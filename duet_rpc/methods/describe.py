@@ -80,6 +80,8 @@ def discover_method(method: Method, definitions: TakesSchemas) -> dict[str, obje
             if param.source is not None
         }
         described["x-command"] = {**method.command, "sources": sources}
+    if method.offer is not None:
+        described[f"x-{method.offer.kind}"] = method.offer.as_json()
     return described
 
 

@@ -24,6 +24,7 @@ from duet_rpc.methods.modules import (
     forget_files,
     forget_listings,
 )
+from duet_rpc.methods.offers import Resource
 from duet_rpc.methods.sources import ENTRY_POINTS, InstalledPackages, absolute, files_in
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ class Loader:
     def _publish(self) -> None:
         """Put all methods into the registry; of two with one name, the first."""
         places: dict[str, Method] = {}
+        uris: dict[str, Method] = {}
         owners: dict[str, UserModule] = {}
         problems = [*self._package_problems]
         tracebacks: dict[str, str] = {}
@@ -213,7 +215,7 @@ class Loader:
                 tracebacks[problems[-1]] = module.traceback
             problems += module.refused
             for method in module.methods:
-                problem = self._clash(method, places.get(method.name))
+                problem = self._clash(method, places.get(method.name)) or _same_uri(method, uris)
                 if problem:
                     problems.append(problem)
                 elif method.name not in places:
@@ -231,8 +233,12 @@ class Loader:
         name, place = method.name, method.place
         if self._registry.is_builtin(name):
             return f"{place}: {name} is the name of a built-in method"
-        if other is None or (method.source is not None and method.source == other.source):
-            return None  # the same one, loaded by a file that imports its file
+        if other is None:
+            return None
+        if method.source is not None and method.source == other.source:
+            if _offer(method) == _offer(other):
+                return None  # the same one, loaded by a file that imports its file
+            return f"{place}: {name} has two decorators; give one of them a name of its own"
         there = f"another {other.place}" if other.place == place else other.place
         return f"{place}: {name} is already the name of the method at {there}"
 
@@ -241,6 +247,22 @@ class Loader:
         stamps = [stamp for module in self._modules.values() for stamp in module.stamps or ()]
         folder = changed_at(self._folder) if self._folder else None
         return is_within(2 * GRANULE, folder) or any(each.saved_just_now() for each in stamps)
+
+
+def _offer(method: Method) -> object:
+    offer = method.offer
+    return None if offer is None else (offer.kind, offer.as_json())
+
+
+def _same_uri(method: Method, uris: dict[str, Method]) -> str | None:
+    """Say so where the URI of a resource is the URI of another one."""
+    if not isinstance(method.offer, Resource):
+        return None
+    template = method.offer.template
+    other = uris.setdefault(template.key, method)
+    if other.name == method.name:
+        return None
+    return f"{method.place}: {template.text} is already the URI of {other.name} at {other.place}"
 
 
 def _helpers(module: UserModule) -> set[str]:

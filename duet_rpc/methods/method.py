@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from duet_rpc.methods.commands import Source
     from duet_rpc.methods.context import Context
+    from duet_rpc.methods.offers import Prompt, Resource
     from duet_rpc.methods.stream import Pieces
 
+    Offer = Union[Resource, Prompt]
     Schema = dict[str, object]
     Params = Union[dict[str, object], list[object], None]
 
@@ -95,7 +97,7 @@ class Method:
 
     __slots__ = (
         "_required", "command", "context", "description", "encode", "function",
-        "hints", "label", "name", "params", "returns", "source", "streams", "title",
+        "hints", "label", "name", "offer", "params", "returns", "source", "streams", "title",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +121,7 @@ class Method:
         self.title: str | None = None  # what to show to a person instead of the name
         self.hints: dict[str, bool] = {}  # what it says of its effects
         self.command: dict[str, object] | None = None  # how Emacs calls it, as `x-command` says
+        self.offer: Offer | None = None  # what it is to an AI client; None: a tool
         self.encode: Callable[[object], str] = dumps  # checks the result, too
         self.streams: Pieces | None = None  # an iterator's, which are encoded one by one
         self._required = [name for name, param in self.params.items() if param.required]
@@ -155,9 +158,16 @@ class Method:
 
         The pieces of a method that streams go to `send`, as JSON text, if there is one.
         """
+        return self.write(self.produce(arguments, context), send)
+
+    def produce(self, arguments: dict[str, object], context: Context | None) -> Any:
+        """Call the function; return what it returns."""
         if self.context is not None:
             arguments[self.context] = context
-        value: Any = self.function(**arguments)
+        return self.function(**arguments)
+
+    def write(self, value: Any, send: Callable[[str], None] | None = None) -> str:
+        """Check what the function has returned and write it as JSON."""
         if self.streams is not None:
             return run_stream(value, self.streams, self._encode, send)
         return self._encode(value)

@@ -1,4 +1,4 @@
-"""Results with a meaning: a text with its mode, a picture, changes of a buffer, a place to go to.
+"""Results with a meaning: a text with its mode, a picture, changes of a buffer, a place, a message.
 
 In JSON each is an object whose member `duet` says which it is; every caller makes of it what it
 can. Mistakes are found where the object is made, which is the line to be changed.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from duet_rpc.jsonrpc.values import Value, set_field
 
 if TYPE_CHECKING:
-    from typing import Union
+    from typing import Literal, Union
 
     Path = Union[str, os.PathLike[str]]
     Bytes = Union[bytes, bytearray, memoryview]
@@ -139,6 +139,29 @@ class Goto(Result):
         """Return the object that callers get."""
         column = {"column": self.column} if self.column else {}
         return {TYPE: "goto", "file": self.file, "line": self.line, **column}
+
+
+class Message(Result):
+    """A message for a model, of the user or of the assistant: what a prompt is made of."""
+
+    __slots__ = ("role", "text")
+
+    def __init__(self, role: Literal["user", "assistant"], text: str) -> None:
+        if role not in ROLES:
+            raise ValueError(f"Message: role is 'user' or 'assistant', not {role!r}")
+        _check("Message", "text", text, str)
+        set_field(self, "role", role)
+        set_field(self, "text", text)
+
+    role: str
+    text: str
+
+    def as_json(self) -> dict[str, object]:
+        """Return the object that callers get."""
+        return {TYPE: "message", "role": self.role, "text": self.text}
+
+
+ROLES = ("user", "assistant")
 
 
 def _check(owner: str, name: str, value: object, kind: type) -> None:

@@ -22,6 +22,7 @@ from duet_rpc.methods.stream import Pieces
 
 if TYPE_CHECKING:
     from duet_rpc.methods.declare import Declaration
+    from duet_rpc.methods.method import Offer
 
 ENCODE = make_encoder(to_plain)
 
@@ -44,7 +45,17 @@ def method_of(declaration: Declaration, name: str) -> Method:
         from duet_rpc.methods.command_options import read_options
 
         method.command = read_options(declaration.command, declaration.function)
+    if declaration.offer is not None:
+        method.offer = _offer(declaration.offer, declaration.function, method)
     return method
+
+
+def _offer(given: dict[str, object], function: Any, method: Method) -> Offer:
+    from duet_rpc.methods.offer_options import read_prompt, read_resource
+
+    if "uri" in given:
+        return read_resource(method, given["uri"], given["mime"])
+    return read_prompt(read_hints(function).get("return", Any))
 
 
 def _refuse_class_body(declaration: Declaration) -> None:
@@ -54,10 +65,11 @@ def _refuse_class_body(declaration: Declaration) -> None:
     if isinstance(function, (staticmethod, classmethod)) or (
         outer and not outer.endswith("<locals>")
     ):
-        word = "method" if declaration.command is None else "command"
+        word = declaration.word
+        given = '"words://all", "name"' if word == "resource" else '"name"'
         raise Unsupported(
             f"`@{word}` is for functions, not for methods of a class; move it out of the class, or "
-            f'register the method of an object: `{word}("name")(Words().count)`'
+            f"register the method of an object: `{word}({given})(Words().count)`"
         )
 
 

@@ -342,7 +342,7 @@ class Server:
             self.on_silent_end()
         elif isinstance(message, Request):
             error = refused.error
-            if refused.details is not None:
+            if refused.details is not None and self.handler.is_for_authors:
                 error = Error(error.code, error.message, refused.details)
             self._outbox.send(encode(Failure(message.id, error)))
 

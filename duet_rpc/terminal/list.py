@@ -41,6 +41,9 @@ class Entry:
         self.line = source.get("line")
         command = discovered.get("x-command")
         self.command: dict[str, object] = command if isinstance(command, dict) else {}
+        resource = discovered.get("x-resource")
+        self.resource: dict[str, object] = resource if isinstance(resource, dict) else {}
+        self.is_prompt = "x-prompt" in discovered
 
     def as_json(self) -> dict[str, object]:
         """Return it for a program."""
@@ -51,6 +54,8 @@ class Entry:
             "file": self.file or None,
             "line": self.line,
             **({"command": self.command} if self.command else {}),
+            **({"resource": self.resource} if self.resource else {}),
+            **({"prompt": True} if self.is_prompt else {}),
         }
 
 
@@ -130,6 +135,11 @@ def show_entry(entry: Entry, color: bool) -> Iterator[str]:
         if "key" in entry.command:
             keys += f", {entry.command['key']}"
         yield f"      {paint(escape(keys, TEXT_MAX), 'faint', color)}"
+    if entry.resource:
+        uri = f"resource {entry.resource['uri']}"
+        yield f"      {paint(escape(uri, TEXT_MAX), 'faint', color)}"
+    if entry.is_prompt:
+        yield f"      {paint('prompt', 'faint', color)}"
 
 
 def short_path(path: str) -> str:

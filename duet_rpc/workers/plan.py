@@ -126,8 +126,10 @@ def declared_names(text: str) -> Iterator[str]:
                 call = decorator if isinstance(decorator, ast.Call) else None
                 target = decorator if call is None else call.func
                 name = getattr(target, "id", None) or getattr(target, "attr", None)
-                if name not in ("method", "command"):
+                if name not in ("method", "command", "resource", "prompt"):
                     continue
-                first = call.args[0] if call is not None and call.args else None
-                given = first.value if isinstance(first, ast.Constant) else None
-                yield given if isinstance(given, str) else node.name
+                given: list[ast.expr] = [] if call is None else [*call.args]
+                if name == "resource" and call is not None:  # its URI comes first
+                    given = [*given[1:], *(k.value for k in call.keywords if k.arg == "name")]
+                first = given[0].value if given and isinstance(given[0], ast.Constant) else None
+                yield first if isinstance(first, str) else node.name

@@ -94,7 +94,11 @@ def test_a_handshake_version_is_echoed(version: str) -> None:
         reply = client.ask("initialize", {"protocolVersion": version, "capabilities": {}})
         assert reply["result"] == {
             "protocolVersion": version,
-            "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+            "capabilities": {
+                **{each: {"listChanged": True} for each in ("tools", "resources", "prompts")},
+                **({"completions": {}} if version >= "2025-03-26" else {}),
+                "logging": {},
+            },
             "serverInfo": INFO,
         }
 
@@ -127,7 +131,9 @@ def test_discover() -> None:
         assert result == {
             "resultType": "complete",
             "supportedVersions": [MODERN, *reversed(HANDSHAKE)],
-            "capabilities": {"tools": {}, "logging": {}},
+            "capabilities": {
+                each: {} for each in ("tools", "resources", "prompts", "completions", "logging")
+            },
             "ttlMs": 0,
             "cacheScope": "private",
         }
@@ -178,8 +184,8 @@ def test_what_the_stateless_version_has_no_more() -> None:
 
 
 @pytest.mark.parametrize("version", EVERY)
-@pytest.mark.parametrize("method", ["resources/list", "prompts/list", "version", "shutdown"])
-def test_there_is_nothing_but_tools(version: str, method: str) -> None:
+@pytest.mark.parametrize("method", ["resources/subscribe", "version", "shutdown"])
+def test_a_method_that_mcp_or_we_do_not_have_is_not_found(version: str, method: str) -> None:
     with mcp(version) as client:
         assert client.ask(method)["error"]["code"] == -32601
 

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from duet_rpc.methods.method import Mismatch
-from duet_rpc.methods.results import TYPE, Edit, Goto, Image, Result, Text
+from duet_rpc.methods.results import ROLES, TYPE, Edit, Goto, Image, Message, Result, Text
 from duet_rpc.methods.schema.choices import literal_shape
 from duet_rpc.methods.schema.containers import array_of
 from duet_rpc.methods.schema.plain import plain, type_of
@@ -59,5 +59,6 @@ KINDS: tuple[tuple[type[Result], str, dict[str, Shape], list[str]], ...] = (
     (Image, "image", {"mime": STRING, "data": BASE64}, ["mime", "data"]),
     (Edit, "edit", {"edits": _edits(), "review": BOOLEAN}, ["edits"]),
     (Goto, "goto", {"file": STRING, "line": INTEGER, "column": INTEGER}, ["file", "line"]),
+    (Message, "message", {"role": literal_shape([*ROLES]), "text": STRING}, ["role", "text"]),
 )
 """Each class, its word in JSON, its other members, and which of them are always there."""

@@ -3,6 +3,7 @@
 import base64
 from pathlib import Path
 
+import pytest
 from chart import chart
 from chat import talk
 from csv_table import csv_summary, csv_table
@@ -10,6 +11,7 @@ from doubled_words import remove_doubled_words, straighten_quotes
 from epoch import show_time
 from increment import increment_numbers
 from natural_sort import sort_naturally
+from notes import keep_note, list_notes, read_note, summarize_note
 from places import list_todos, visit_test
 from readability import readability
 from reformat import reformat_json, reformat_sql
@@ -151,3 +153,13 @@ def test_a_listener_answers_word_by_word() -> None:
     outcome = call(talk, text="Hello.\nI need my coffee!", pause=0)
     assert outcome.result.startswith("\nWhy do you want your coffee? ")
     assert outcome.partial[:3] == ["\n", "Why ", "do "]
+
+
+def test_a_note_is_kept_for_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("notes.FOLDER", tmp_path)
+    assert call(keep_note, text="buy milk\n", name="../todo").result.startswith("Kept in")
+    assert call(list_notes).result == ["todo"]
+    assert call(read_note, name="todo").result == "buy milk\n"
+    assert call(read_note, name="../todo").error.message == "there is no note '../todo'"
+    [message] = call(summarize_note, name="todo").result
+    assert message["text"] == "Write a short summary:\n\nbuy milk\n"

@@ -54,6 +54,28 @@ def test_all_examples_can_be_kept_together() -> None:
     assert all(each["summary"].endswith(".") for each in found)
 
 
+def test_notes_are_a_resource_and_a_prompt_for_an_ai_client(tmp_path: Path) -> None:
+    folder = tmp_path / ".local" / "share" / "notes"
+    folder.mkdir(parents=True)
+    (folder / "todo.md").write_text("buy milk")
+    with daemon(
+        [*SOURCE, "mcp", "--methods", str(EXAMPLES / "notes.py")],
+        {"HOME": str(tmp_path)},
+        framing="lines",
+    ) as client:
+
+        def ask(method: str, **params: object) -> str:
+            said = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            client.send(json.dumps(said).encode() + b"\n")
+            return client.receive_raw().decode()
+
+        ask("initialize", protocolVersion="2025-11-25", capabilities={})
+        assert "todo" in ask("resources/read", uri="notes://all")
+        assert "buy milk" in ask("resources/read", uri="notes://note/todo")
+        assert "-32002" in ask("resources/read", uri="notes://note/none")
+        assert "buy milk" in ask("prompts/get", name="summarize_note", arguments={"name": "todo"})
+
+
 def test_sql_over_a_csv_file_is_an_org_table(tmp_path: Path) -> None:
     file = tmp_path / "prices.csv"
     file.write_text("city,price\nBern,3\nRome,4\nBern,5\n")

@@ -185,7 +185,7 @@ def test_what_the_stateless_version_has_no_more() -> None:
 
 @pytest.mark.parametrize("version", EVERY)
 @pytest.mark.parametrize("method", ["resources/subscribe", "version", "shutdown"])
-def test_a_method_that_mcp_or_we_do_not_have_is_not_found(version: str, method: str) -> None:
+def test_an_unknown_method_is_not_found(version: str, method: str) -> None:
     with mcp(version) as client:
         assert client.ask(method)["error"]["code"] == -32601
 

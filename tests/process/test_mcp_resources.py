@@ -341,7 +341,7 @@ def test_a_resource_and_a_prompt_can_ask(tmp_path: Path) -> None:
             assert "that" in json.dumps(client.receive()["result"])
 
 
-def test_in_the_stateless_era_the_answer_comes_with_the_next_call(tmp_path: Path) -> None:
+def test_a_stateless_answer_comes_with_the_next_call(tmp_path: Path) -> None:
     with client_of(tmp_path / "own.py", MODERN) as client:
         capabilities = {"_meta": {"io.modelcontextprotocol/clientCapabilities": FORM}}
         call = {"uri": "asked://x", **capabilities}

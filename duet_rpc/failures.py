@@ -45,6 +45,9 @@ FAILURES = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 class SafeText(Exception):
     """An exception whose text is in duet-rpc's own words, so that the log may show it."""
 
+    source: tuple[str, int] | None = None
+    """The user's file and line that it is about, because no frame of its traceback is theirs."""
+
 
 def describe(error: BaseException) -> str:
     """Return type and place, as in `KeyError (words.py:12 in word_count)`."""
@@ -65,10 +68,12 @@ def explain(error: BaseException) -> dict[str, str]:
 
     This calls the user's code, which may take its time, and be cancelled.
     """
+    ours = issubclass(type(error), SafeText)
+    found = getattr(error, "source", None) if ours else place_of(error)
     return {
         "type": name_of(error),
         "text": text_of(error),
-        "place": "{}:{}".format(*(place_of(error) or ("", 0))),
+        "place": f"{found[0]}:{found[1]}" if found else "",
         "traceback": traceback_of(error),
     }
 

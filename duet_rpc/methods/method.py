@@ -67,8 +67,9 @@ class BadResult(SafeText):
     The path leads to what is wrong, where the hint is not met.
     """
 
-    def __init__(self, text: str, path: str | None = None) -> None:
+    def __init__(self, text: str, source: tuple[str, int] | None, path: str | None = None) -> None:
         super().__init__(text)
+        self.source = source
         self.path = path
 
 
@@ -179,12 +180,12 @@ class Method:
             at = wrong.logged_path
             at = f"{at if at.startswith('[') else '.' + at}: " if at else ""
             what = f"{at}expected {wrong.expected}, got {wrong.received}"
-            raise BadResult(f"returned by {self.place}: {what}", wrong.path) from None
+            raise BadResult(f"returned by {self.place}: {what}", self.source, wrong.path) from None
         except (TypeError, ValueError, RecursionError) as error:
             # Raised by the encoder, it says what is not JSON; by the user's code, anything.
             own = place_of(error, PACKAGE) is not None
             what = f"{name_of(error)} in it" if own else str(error)
-            raise BadResult(f"{what} (returned by {self.place})") from None
+            raise BadResult(f"{what} (returned by {self.place})", self.source) from None
 
     def bind(self, params: Params) -> dict[str, object]:
         """Check parameters given by name or by position."""

@@ -584,6 +584,16 @@ def test_the_place_is_the_deepest_line_of_the_user(tmp_path: Path, folder: Path)
         assert author.ask("f", ["{"])["error"]["data"]["place"] == f"{path}:6"
 
 
+def test_the_place_of_a_wrong_result_is_its_function(tmp_path: Path, folder: Path) -> None:
+    path = write(
+        folder, "from duet_rpc import method\n\n@method\ndef f() -> int:\n    return 'a'\n", "a.py"
+    )
+    with rpc(tmp_path, "--debug") as author:
+        data = author.ask("f")["error"]["data"]
+    assert data["text"] == "returned by a.py:3: expected integer, got string"
+    assert data["place"] == f"{path}:3"
+
+
 def test_an_mcp_client_is_never_told_more(tmp_path: Path, folder: Path) -> None:
     write(folder, FAILING, "a.py")
     write(folder, "oops(", "b.py")

@@ -59,6 +59,33 @@ It runs in a buffer of its own."
       (duet-rpc-test-run 'sort-words)
       (should (equal (buffer-string) "apple fig pear")))))
 
+(ert-deftest duet-rpc-messages-of-the-manual-are-true ()
+  (let ((good '("@command(key=\"C-c w\")"
+                "def word_count(text: Region) -> int:"
+                "    counts: dict = {}"
+                "    return counts[text]")))
+    (global-set-key (kbd "C-c w") #'ignore)
+    (unwind-protect
+        (duet-rpc-test-with-python ("")
+          (should (string-match-p
+                   (duet-rpc-test-quoted "emacs.md" "words.py:3: sort-words has no key"
+                                         '("sort-words" . "word-count"))
+                   (duet-rpc-test-messages-for 0.5 (apply #'duet-rpc-test-save good))))
+          (insert "x")
+          (should (string-match-p
+                   (duet-rpc-test-quoted "emacs.md" "word_count: KeyError: 'x' (words.py:12); M-g n")
+                   (duet-rpc-test-messages (duet-rpc-test-run 'word-count))))
+          (should (string-match-p
+                   (duet-rpc-test-quoted "methods.md" "word_count: KeyError: 'x'")
+                   (duet-rpc-test-messages (duet-rpc-test-run 'word-count))))
+          (should (string-match-p
+                   (duet-rpc-test-quoted "emacs.md" "words.py:12: SyntaxError")
+                   (duet-rpc-test-messages
+                     (apply #'duet-rpc-test-save (append good '("def (")))
+                     (ignore-errors (duet-rpc-request "word_count" '(:text "x")))
+                     (duet-rpc-test-idle)))))
+      (global-unset-key (kbd "C-c w")))))
+
 (ert-deftest duet-rpc-a-command-that-another-program-saved-is-there-after-any-list ()
   (duet-rpc-test-with-python ("@command" "def first() -> int:" "    return 1")
     (write-region "from duet_rpc import command\n@command\ndef second() -> int: return 2\n"

@@ -97,6 +97,31 @@ Return `quit' if that ended BODY, or else what BODY returned."
      (unwind-protect (condition-case nil (progn ,@body) (quit 'quit))
        (cancel-timer timer))))
 
+;; What the manual quotes.
+
+(defun duet-rpc-test-page (name language)
+  "Return the blocks in LANGUAGE on the page NAME of the manual, as one string."
+  (with-temp-buffer
+    (insert-file-contents (expand-file-name (concat "docs/" name) duet-rpc-test-top))
+    (let (blocks)
+      (while (re-search-forward (concat "^```" language "\n\\(\\(?:.*\n\\)*?\\)```$") nil t)
+        (push (match-string 1) blocks))
+      (string-join (nreverse blocks) "\n"))))
+
+(defun duet-rpc-test-quoted (page beginning &rest names)
+  "Return a regexp for the message on PAGE of the manual that starts with BEGINNING.
+Any number may stand for a number in it, and any text for three dots.  NAMES are
+pairs of a name on the page and the one in the test."
+  (with-temp-buffer
+    (insert-file-contents (expand-file-name (concat "docs/" page) duet-rpc-test-top))
+    (re-search-forward (concat "\\(?:^\\|`\\)\\(" (regexp-quote beginning) "[^`]*?\\)\\(?:`\\|\n```\\)"))
+    (let ((text (replace-regexp-in-string "\n *" " " (match-string 1))))
+      (pcase-dolist (`(,old . ,new) names)
+        (setq text (string-replace old new text)))
+      (setq text (regexp-quote text))
+      (setq text (replace-regexp-in-string "[0-9]+" "[0-9.]+" text t t))
+      (replace-regexp-in-string "\\\\\\.\\\\\\.\\\\\\.\\|…" ".*" text t t))))
+
 (defun duet-rpc-test-pending ()
   "Return the number of pending calls of this host's daemon."
   (hash-table-count (duet-rpc--server-pending (duet-rpc--server))))

@@ -99,15 +99,6 @@
         (with-current-buffer "*duet-rpc result*"
           (should (string-match-p "\"words\": 3" (buffer-string))))))))
 
-(defun duet-rpc-test-page (name language)
-  "Return the blocks in LANGUAGE on the page NAME of the manual, as one string."
-  (with-temp-buffer
-    (insert-file-contents (expand-file-name (concat "docs/" name) duet-rpc-test-top))
-    (let (blocks)
-      (while (re-search-forward (concat "^```" language "\n\\(\\(?:.*\n\\)*?\\)```$") nil t)
-        (push (match-string 1) blocks))
-      (string-join (nreverse blocks) "\n"))))
-
 (ert-deftest duet-rpc-lisp-of-the-manual-is-true ()
   (let ((file (expand-file-name "~/.config/duet-rpc/methods/words.py"))
         (config (expand-file-name "~/.config/duet-rpc/config.toml"))

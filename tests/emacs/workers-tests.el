@@ -102,9 +102,14 @@ def %1$s_sleep() -> str:
     (should (string-match-p "\\` \\[b-sleep 1 ahead 0s \\+2\\]\\'" duet-rpc--mode-line))
     (let ((err (should-error (duet-rpc-request "b_pid" nil :timeout 1)
                              :type 'duet-rpc-timeout)))
-      (should (string-match-p
-               "\\`b_pid: no answer within 1 s; b-sleep has been running for [1-9] s in the \
-same worker\\'" (cadr err))))
+      (dolist (page '("emacs.md" "workers.md"))
+        (should (string-match-p
+                 (concat "\\`"
+                         (duet-rpc-test-quoted page "word_count: no answer"
+                                               '("word_count" . "b_pid")
+                                               '("count_primes" . "b-sleep"))
+                         "\\'")
+                 (cadr err)))))
     (duet-rpc-backends)
     (should (string-match-p "b.py +worker +ready .* b_sleep [0-9]+s \\+1 +.*python"
                             (buffer-string)))

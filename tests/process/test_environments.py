@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from duet_rpc.environments.pythons import Python, probe
+from tests.documents import blocks_of, commands_in, is_shown
 from tests.support import TOP, daemon, wait_until
 from tests.terminal import environment, invoke
 
@@ -451,7 +453,10 @@ def test_they_are_listed_with_who_uses_them(uv_env: dict[str, str]) -> None:
         code, out, _ = invoke(["env"], uv_env)
         assert code == 0
         assert out.startswith(f"humanize\n  Python {entry['version']}, ")
-        assert " MB, last used today, in use\n  for ~/words.py\n  ~/.cache/duet-rpc/envs/" in out
+        (page,) = [each for each in blocks_of(TOP / "docs" / "packages.md") if "$ " in each.code]
+        ((_, shown),) = commands_in(page)
+        shown = re.sub("(?<=/envs/).*", "…", shown).replace("`duet-rpc", "`python -m duet_rpc")
+        assert is_shown(out.strip(), shown, numbers_vary=True)
         client.finish()
     (entry,) = listed(uv_env)
     assert entry["inUse"] is False

@@ -974,15 +974,3 @@ def test_a_method_with_asyncio_does_not_keep_the_signals(
 def test_a_method_that_forks_answers_once() -> None:
     reply, _ = call("forks")
     assert reply["result"] == "parent"
-
-
-def test_the_first_method_of_the_manual_works(tmp_path: Path) -> None:
-    page = (TOP / "docs" / "first-steps.md").read_text()
-    code = page.split("<!-- first method -->")[1].split("```python\n")[1].split("```")[0]
-    path = write(tmp_path, code)
-    client = Client([*SOURCE, "rpc", "--methods", path], env_for(tmp_path))
-    try:
-        assert client.call("word_count", {"text": "to be or not to be"})
-    finally:
-        client.process.kill()
-        client.process.communicate()

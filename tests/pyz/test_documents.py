@@ -183,7 +183,7 @@ def test_every_python_block_runs(
             ast.parse(block.code)  # its packages are not installed here
             assert script.read(block.code, str(block)) is not None
         elif block.language == "python":
-            exec(compile(block.code, str(block), "exec"), names)  # noqa: S102
+            exec(compile(block.code, str(block), "exec", dont_inherit=True), names)  # noqa: S102
     for each in declared:
         method_of(each, each.name)
     for name, test in list(names.items()):

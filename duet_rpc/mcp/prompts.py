@@ -55,7 +55,7 @@ def _message(value: Any, method: Method) -> dict[str, object]:
         role, text = value["role"], value["text"]
     if not isinstance(text, str):
         what = "a prompt returns a text, a Message or a list of those"
-        raise BadResult(f"{what} (returned by {method.place})", "")
+        raise BadResult(f"{what} (returned by {method.place})", method.source, "")
     return {"role": role, "content": {"type": "text", "text": text}}
 
 

@@ -54,8 +54,10 @@
 (declare-function eieio-make-class-predicate "eieio-core" (class))
 (declare-function eieio-oset "eieio-core" (obj slot value))
 (declare-function make-instance "eieio" (class &rest initargs))
+(declare-function slot-value "eieio" (object slot))
 (declare-function slot-exists-p "eieio" (object-or-class slot))
 (declare-function duet-rpc--connection--eieio-childp nil (object))
+(declare-function duet-rpc--eglot-server--eieio-childp nil (object))
 (declare-function find-library-name "find-func" (library))
 (declare-function help-setup-xref "help-mode" (item interactive-p))
 (declare-function js-json-mode "js" ())
@@ -65,9 +67,13 @@
 (declare-function jsonrpc-error "jsonrpc" (&rest args))
 (declare-function jsonrpc-notify "jsonrpc" (connection method params))
 (declare-function jsonrpc-stderr-buffer "jsonrpc" (conn))
+(declare-function jsonrpc-connection-receive "jsonrpc" (connection message))
+(declare-function jsonrpc-running-p "jsonrpc" (conn) t)
+(declare-function jsonrpc--process "jsonrpc" (conn) t)
 (declare-function jsonrpc-connection-send "jsonrpc" (connection &rest args) t)
 (declare-function lm-header "lisp-mnt" (header))
 
+(defvar eglot-server-programs)
 (defvar json-array-type)
 (defvar json-encoding-pretty-print)
 (defvar json-false)
@@ -166,6 +172,7 @@ Logging events makes large replies several times slower."
   methods                    ; descriptions of its methods, as last requested
   backends                   ; alist (NAME . STATUS) of its workers and other
                              ; servers, as gateway/stateChanged had them
+  eglot                      ; alist (NAME . CONNECTION): those of eglot to backends
   turns                      ; alist (QUEUE . TIME): when the last call in it ended
   (incoming (make-hash-table :test #'equal)) ; requests that Emacs is answering, by id
   (handles (make-hash-table)) ; Lisp objects that Python has: (OBJECT . COUNT) by id
@@ -872,6 +879,8 @@ the one that fits (or set `duet-rpc-debug' to nil)")
     (duet-rpc--log server "%s" how)
     (setf (duet-rpc--server-exact-results server) nil)
     (duet-rpc--forget-peer server)
+    (mapc (lambda (each) (duet-rpc--close-eglot server (cdr each)))
+          (duet-rpc--server-eglot server))
     (cond
      ((eq (duet-rpc--server-state server) 'failed)
       (duet-rpc--fail-pending server (duet-rpc--server-reason server)))
@@ -1526,6 +1535,8 @@ While it makes its environment, a call to it does not time out."
     (when (and text waiting)
       (duet-rpc--run-soon (lambda () (let ((message-log-max nil)) (message "%s" text)))))
     (duet-rpc--refresh-backends-soon server)
+    (unless (member (plist-get status :state) '("starting" "ready"))
+      (duet-rpc--close-eglot server (cdr (assoc name (duet-rpc--server-eglot server)))))
     ;; Until then it is not known which method is whose.
     (unless (or (not (equal (plist-get status :kind) "worker"))
                 (cl-some (lambda (method) (plist-get method :x-worker))
@@ -1711,7 +1722,9 @@ Emacs, return a new deadline instead."
     ('client/methodsChanged
      (duet-rpc--run-soon (lambda () (duet-rpc--update-methods server))))
     ('gateway/stateChanged (duet-rpc--handle-state server params)))
-  (when-let ((function (gethash (format "%s" method) duet-rpc--handlers)))
+  (when-let ((function (or (gethash (format "%s" method) duet-rpc--handlers)
+                           (duet-rpc--eglot-handler server method
+                                                    '-notification-dispatcher))))
     (duet-rpc--run-soon
      (lambda ()
        (condition-case-unless-debug err
@@ -1758,7 +1771,8 @@ Emacs, return a new deadline instead."
 Return a `duet-rpc--incoming-request', to be replied to later: this may be
 a process filter, in which a handler could not prompt the user."
   (if-let ((function (or (cdr (assq method duet-rpc--client-methods))
-                         (gethash (symbol-name method) duet-rpc--handlers))))
+                         (gethash (symbol-name method) duet-rpc--handlers)
+                         (duet-rpc--eglot-handler server method '-request-dispatcher))))
       (duet-rpc--make-incoming-request
        :server server :method method :params params :function function
        :call (gethash (plist-get (and (listp params) (plist-get params :_meta)) :call)
@@ -5121,6 +5135,116 @@ Then show the message DONE, a format string for the backend's name."
                   (format "%s has written nothing to stderr.\n" name)
                 (mapconcat (lambda (line) (concat line "\n")) lines ""))))
     (set-buffer-modified-p nil)))
+
+
+;;; Language servers for eglot
+
+;; A connection of eglot to a backend is a class of its own: what eglot sends
+;; goes to the daemon as NAME/method, and what the backend sends comes from
+;; there.  Its process is a pipe that transmits nothing.  When the backend
+;; exits, the pipe is deleted: eglot then connects again, by its own rules
+;; (`eglot-autoreconnect'), and so initializes the new server.
+
+;;;###autoload
+(defun duet-rpc-eglot (modes backend)
+  "Make eglot use BACKEND, a language server of duet-rpc, for MODES.
+MODES is a major mode or a list of them, as in `eglot-server-programs'.
+BACKEND is its name in the configuration of duet-rpc, a string.  Put this
+into your init file:
+
+    (with-eval-after-load \\='eglot (duet-rpc-eglot \\='python-mode \"py\"))"
+  (require 'eglot)
+  (duet-rpc--define-eglot-server)
+  (add-to-list 'eglot-server-programs
+               `(,modes duet-rpc--eglot-server
+                        :backend ,backend
+                        :process ,(lambda () (duet-rpc--eglot-process backend)))))
+
+(defun duet-rpc--define-eglot-server ()
+  "Define the class `duet-rpc--eglot-server'."
+  (defclass duet-rpc--eglot-server (eglot-lsp-server)
+    ((backend :initarg :backend)
+     (calls :initform (make-hash-table)) ; by the id that eglot has given each
+     (initialized :initform nil))        ; non-nil until the backend's process exits
+    :documentation "A connection of eglot to a backend of duet-rpc.")
+
+  (cl-defmethod jsonrpc-connection-send ((connection duet-rpc--eglot-server) &rest args)
+    "Send ARGS, a request or a notification, to the backend of CONNECTION."
+    (apply #'duet-rpc--eglot-send connection args)))
+
+(defun duet-rpc--eglot-process (backend)
+  "Return a process for a connection of eglot to BACKEND of the current host."
+  (let* ((server (duet-rpc--ensure-server))
+         (other (cdr (assoc backend (duet-rpc--server-eglot server)))))
+    (when (and other (jsonrpc-running-p other) (slot-value other 'initialized))
+      (user-error "%s already serves another project.  M-x eglot-shutdown there first, or \
+add a backend with another name" backend))
+    (let ((process (make-pipe-process :name (format "duet-rpc eglot %s" backend)
+                                      :noquery t)))
+      (process-put process 'duet-rpc-server server)
+      process)))
+
+(cl-defun duet-rpc--eglot-send (connection &key id method params &allow-other-keys)
+  "Send the request METHOD with PARAMS to the backend of CONNECTION.
+ID is the one that eglot has given it; without one, it is a notification."
+  (let* ((process (jsonrpc--process connection))
+         (server (process-get process 'duet-rpc-server))
+         (name (string-remove-prefix ":" (format "%s" method)))
+         (topic (format "%s/%s" (slot-value connection 'backend) name))
+         (calls (slot-value connection 'calls))
+         (reply (lambda (&rest members)
+                  (remhash id calls)
+                  (jsonrpc-connection-receive connection `(:id ,id ,@members)))))
+    (cond
+     ((equal name "$/cancelRequest")
+      (when-let ((call (gethash (plist-get params :id) calls)))
+        (duet-rpc-cancel call)))
+     (id
+      (when (equal name "initialize")
+        (duet-rpc--eglot-connect server connection))
+      (puthash id
+               (duet-rpc--async-request
+                server topic params :buffer 'any :timeout 'none
+                :success-fn (lambda (result)
+                              (when (equal name "initialize")
+                                (setf (slot-value connection 'initialized) t))
+                              (funcall reply :result result))
+                :error-fn (lambda (err) (funcall reply :error err)))
+               calls))
+     (t
+      (duet-rpc--notify server topic params)
+      (when (equal name "exit")
+        (delete-process process))))))
+
+(defun duet-rpc--eglot-connect (server connection)
+  "Let CONNECTION of eglot have what its backend of SERVER sends.
+A process that has been initialized before cannot be used again."
+  (let* ((backend (slot-value connection 'backend))
+         (other (cdr (assoc backend (duet-rpc--server-eglot server)))))
+    (setf (alist-get backend (duet-rpc--server-eglot server) nil nil #'equal) connection)
+    (when (and other (slot-value other 'initialized))
+      (duet-rpc--async-request server "gateway/restart" (list :backend backend)
+                               :success-fn #'ignore))))
+
+(defun duet-rpc--eglot-handler (server topic slot)
+  "Return the function with which eglot handles TOPIC from SERVER, or nil.
+SLOT is that of the function in a connection."
+  (let ((words (split-string (format "%s" topic) "/")))
+    (when-let ((connection (cdr (assoc (car words) (duet-rpc--server-eglot server))))
+               (function (slot-value connection slot)))
+      (lambda (params)
+        (funcall function connection (intern (string-join (cdr words) "/")) params)))))
+
+(defun duet-rpc--close-eglot (server connection)
+  "Tell eglot that the backend of CONNECTION, if there is one, has exited.
+If the user has stopped SERVER, do not connect again."
+  (when (and connection (slot-value connection 'initialized))
+    (setf (slot-value connection 'initialized) nil)
+    (duet-rpc--run-soon
+     (lambda ()
+       (when (eq (duet-rpc--server-state server) 'stopped)
+         (setf (slot-value connection 'shutdown-requested) t))
+       (delete-process (jsonrpc--process connection))))))
 
 
 ;;; Installing the program

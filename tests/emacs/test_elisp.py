@@ -181,7 +181,7 @@ def test_loading_the_library_loads_little(
     form = """(progn
       (duet-rpc-mode 1)
       (unless (eq 'my-m (lookup-key global-map "\\3w")) (princ "no key"))
-      (dolist (feature '( bytecomp compile comint ert jsonrpc json transient tramp python
+      (dolist (feature '( bytecomp compile comint ert jsonrpc json transient tramp python eglot url
                           edmacro kmacro cl-seq cl-extra))
         (when (featurep feature) (princ (format "%s is loaded\n" feature)))))"""
     result = run(emacs, environment, "-l", compiled, "--eval", form)

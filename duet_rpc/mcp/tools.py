@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 NAME_MAX = 128
 WRAPPER = "result"
 """The member that holds a result which is no object: MCP's structured content is one."""
+WRAPPED = "x-fastmcp-wrap-result"
+"""Says in a schema that there is such a member: FastMCP's client then returns what is in it."""
 
 
 def name_tools(methods: Iterable[Method]) -> dict[str, Method]:
@@ -115,6 +117,7 @@ def output_schema(method: Method) -> Schema:
             "properties": {WRAPPER: schema},
             "required": [WRAPPER],
             "additionalProperties": False,
+            WRAPPED: True,
         }
     return with_definitions(schema, definitions, closed=False)
 

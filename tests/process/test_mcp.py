@@ -15,7 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from duet_rpc import __version__
-from duet_rpc.mcp.tools import NAME_MAX, name_tools
+from duet_rpc.mcp.tools import NAME_MAX, WRAPPED, name_tools
 from duet_rpc.methods.method import Method
 from tests.support import SOURCE, TOP, Client, daemon
 
@@ -246,6 +246,10 @@ def test_a_tool_is_described_in_the_words_of_the_version(version: str) -> None:
         if "outputSchema" in tool:
             Draft202012Validator.check_schema(tool["outputSchema"])
             assert tool["outputSchema"]["type"] == "object"
+    if version >= "2025-06-18":  # FastMCP's client looks whether it has to unwrap a result
+        wrapped = {each for each in tools if tools[each].get("outputSchema", {}).get(WRAPPED)}
+        assert {"add", "greet", "nothing", "gr__e_of_it"} <= wrapped
+        assert not {"text.stats", "box"} & wrapped
     assert tools["gr__e_of_it"]["inputSchema"]["properties"]["box"]["prefixItems"] == [
         {"type": "integer"},
         {"type": "number"},

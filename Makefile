@@ -20,7 +20,7 @@ help: ## list the targets
 run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
 	@$(BIN)/python examples/demo.py dist/duet-rpc.pyz $(firstword $(EMACSEN))
 
-test: dist/duet-rpc.pyz build/tools build/mcp/ready build/servers/ready ## set up, then run all tests
+test: dist/duet-rpc.pyz build/tools build/mcp/ready build/mcp1/ready build/servers/ready ## set up, then run all tests
 	@$(BIN)/python -m pytest || { \
 	  echo "Once more, one at a time: what failed only because the machine was busy passes."; \
 	  $(BIN)/python -m pytest -n 0 -v --last-failed --last-failed-no-failures none; }
@@ -100,14 +100,19 @@ dist/duet-rpc.pyz: .venv/ready $(SOURCES)
 	  --config-settings editable_mode=compat --editable '.[dev]'
 	@touch $@
 
-# A client that others wrote, apart from everything that duet-rpc is made with.
+# Clients and servers of MCP that others wrote, apart from everything that duet-rpc is made with.
+# Two environments, because the versions 1.x and 2.x of the SDK have the same name.
 build/mcp/ready: tests/interop/clients/requirements.txt
+build/mcp1/ready: tests/interop/clients/requirements-mcp1.txt
+build/mcp/ready build/mcp1/ready: | .venv/ready
 	@for python in $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3.10; do \
 	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || continue; \
-	  rm -rf build/mcp && $$python -m venv build/mcp && build/mcp/bin/pip install --quiet \
-	    --disable-pip-version-check -r $< && touch $@; exit; \
+	  rm -rf $(@D) && $$python -m venv --without-pip $(@D) && \
+	    { $(BIN)/uv pip install --quiet --python $(@D)/bin/python -r $< || \
+	    $(BIN)/python -m pip --python $(@D)/bin/python install --quiet \
+	    --disable-pip-version-check -r $<; } && touch $@; exit; \
 	done; \
-	echo "NO PYTHON 3.10 OR LATER FOUND. THE TESTS WITH THE PYTHON CLIENT OF MCP ARE SKIPPED." >&2
+	echo "NO PYTHON 3.10 OR LATER FOUND. THE TESTS WITH THE PYTHON SDK OF MCP ARE SKIPPED." >&2
 
 # What the tests need beside Python: Emacs, Node.js for clients that others wrote, a clock that
 # can be set back, and what makes and checks the manual.

@@ -173,7 +173,7 @@ def run_server(arguments: Arguments) -> None:
         return
 
     from duet_rpc.server.handover import Handover
-    from duet_rpc.server.loop import serve
+    from duet_rpc.server.serve import serve
 
     if config.python is not None:
         from duet_rpc.config.python import use_python
@@ -201,7 +201,7 @@ def run_worker(arguments: Arguments, descriptors: tuple[int, int]) -> None:
     from duet_rpc.config.files import Config
     from duet_rpc.jsonrpc.framing import CONTENT_LENGTH
     from duet_rpc.methods.scripts import Scripts
-    from duet_rpc.server.loop import serve
+    from duet_rpc.server.serve import serve
     from duet_rpc.server.worker import WorkerHandler, WorkerRole
     from duet_rpc.workers.order import MAIN, limit_memory, prepare, take_order
 

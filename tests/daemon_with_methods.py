@@ -20,13 +20,14 @@ DESCRIPTORS = claim()
 
 from duet_rpc.jsonrpc.errors import RpcError  # noqa: E402
 from duet_rpc.jsonrpc.framing import FRAMINGS  # noqa: E402
+from duet_rpc.jsonrpc.messages import Notification, Request  # noqa: E402
 from duet_rpc.log import Log  # noqa: E402
 from duet_rpc.methods.context import Cancelled, Context  # noqa: E402
 from duet_rpc.methods.signature import method_from  # noqa: E402
 from duet_rpc.server.dispatch import Refused  # noqa: E402
 from duet_rpc.server.intake import Arrival  # noqa: E402
-from duet_rpc.server.loop import Call, serve  # noqa: E402
 from duet_rpc.server.rpc import RpcHandler  # noqa: E402
+from duet_rpc.server.serve import serve  # noqa: E402
 
 
 def spin(seconds: float) -> str:
@@ -199,7 +200,7 @@ ODD_WORDS: list[Any] = [("x", "m"), (1.5, "m"), (True, "m"), (-5, None), (-5, 7)
 class OddHandler(RpcHandler):
     """With a fault of its own."""
 
-    def answer(self, arrival: Arrival, request: Call) -> str | Refused:
+    def answer(self, arrival: Arrival, request: Request | Notification) -> str | Refused:
         """Answer, or not."""
         if request.method == "odd":
             raise KeyError("odd")

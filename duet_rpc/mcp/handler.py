@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from duet_rpc.mcp.versions import Version
     from duet_rpc.methods.context import Context
     from duet_rpc.methods.method import Method
-    from duet_rpc.server.intake import Arrival
-    from duet_rpc.server.loop import Call, Server
+    from duet_rpc.server.intake import Arrival, Call
+    from duet_rpc.server.loop import Server
 
 
 class Run(NamedTuple):
@@ -143,7 +143,7 @@ class McpHandler:
         self._seen = registry.version
         for kind in self._catalog.changed_since(earlier):
             if not (request.method in LISTS and request.method.startswith(kind)):
-                self._server.notify(request, f"notifications/{kind}/list_changed", "{}")
+                self._server.reports.notify(request, f"notifications/{kind}/list_changed", "{}")
         return None
 
     # What runs the user's code.
@@ -205,7 +205,7 @@ class McpHandler:
         if job.method.context is not None:
             caller = self._caller(version, run.params, rounds)
             progress = self._progress(run.arrival, run.request, version)
-            context = self._server.context(run.request, progress, caller)
+            context = self._server.reports.context(run.request, progress, caller)
         result = self._server.run_method(job.call, context)
         self._client_log.end()
         # Whatever the method made of these two.
@@ -268,9 +268,9 @@ class McpHandler:
 
         def send(reports: list[str]) -> None:
             if not turn.requested:  # nothing more of a request that was cancelled
-                self._server.notify(request, "notifications/progress", reports[-1])
+                self._server.reports.notify(request, "notifications/progress", reports[-1])
 
-        paced = self._server.pace(send, only_newest=True)
+        paced = self._server.reports.pace(send, only_newest=True)
 
         def report(value: dict[str, object]) -> None:
             nonlocal last

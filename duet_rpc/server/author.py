@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from duet_rpc.failures import SafeText, describe, traceback_of
 from duet_rpc.jsonrpc.errors import REQUEST_CANCELLED, TITLES
 from duet_rpc.jsonrpc.jsontext import dumps, write_id
-from duet_rpc.jsonrpc.messages import Notification, Request
+from duet_rpc.jsonrpc.messages import Request
 from duet_rpc.program import archive_path, program_name
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from duet_rpc.log import Log
     from duet_rpc.server.dispatch import Refused
-
-Call = Union[Request, Notification]
+    from duet_rpc.server.intake import Call
 
 
 class Author:

@@ -14,7 +14,8 @@ from duet_rpc.methods.asking import Unsupported, raise_error
 
 if TYPE_CHECKING:
     from duet_rpc.methods.asking import Question
-    from duet_rpc.server.loop import Call, Server
+    from duet_rpc.server.intake import Call
+    from duet_rpc.server.loop import Server
 
 
 class ClientCaller:
@@ -49,7 +50,7 @@ class ClientCaller:
         """Tell the client, or the log where the client can't be told."""
         if "say" in self._can:
             params: dict[str, object] = {"text": text, "level": "info", **self._meta}
-            self._server.send_now(Notification("client/say", params))
+            self._server.reports.send_now(Notification("client/say", params))
         else:
             with self._server.guard.cancellation.hold():
                 self._server.log.info(text, self._request.method)

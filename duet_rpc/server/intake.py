@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from duet_rpc.jsonrpc.reader import MessageReader
     from duet_rpc.log import Log
 
+    Call = Union[Request, Notification]
     Item = Union["Arrival", "Batch"]
 
 
@@ -281,3 +282,8 @@ class Intake:
             waiting.refusal = CANCELLED
             if self._everybody_waits:
                 self.cancel_running(0)
+
+
+def id_of(message: object) -> object:
+    """Return a request's id; a notification has none."""
+    return message.id if isinstance(message, Request) else message

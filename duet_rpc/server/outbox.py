@@ -20,6 +20,7 @@ class Outbox:
 
     def __init__(self, stdio: Stdio, reader: MessageReader, supervisor: Supervisor) -> None:
         self._stdio = stdio
+        self.lock = stdio.lock  # for who must know whether something has been sent
         self._reader = reader  # the reply's framing is the request's
         self._supervisor = supervisor
         self._frames: list[bytes] = []

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from duet_rpc.methods.stream import Pieces
     from duet_rpc.server.dispatch import Refused
-    from duet_rpc.server.intake import Arrival
-    from duet_rpc.server.loop import Call, Server
+    from duet_rpc.server.intake import Arrival, Call
+    from duet_rpc.server.loop import Server
 
 DISCOVER = "rpc.discover"
 METHODS_CHANGED = "client/methodsChanged"
@@ -61,7 +61,7 @@ class RpcHandler:
             self._known_version = self.registry.version
         elif known is not None and known != self.registry.version and isinstance(request, Request):
             self._known_version = None  # once: the client asks again, or does not care
-            self._server.notify(request, METHODS_CHANGED)
+            self._server.reports.notify(request, METHODS_CHANGED)
         return result
 
     def _answer(self, arrival: Arrival, request: Call) -> str | Refused:
@@ -79,7 +79,9 @@ class RpcHandler:
         context = None
         if method.context is not None:
             caller = ClientCaller(self._server, request, meta_of(request.params).get("client"))
-            context = self._server.context(request, self._progress(arrival, request), caller)
+            context = self._server.reports.context(
+                request, self._progress(arrival, request), caller
+            )
         send = None
         if method.streams is not None:
             send = self._pieces(arrival, request, method.streams)
@@ -105,7 +107,7 @@ class RpcHandler:
         send = self._report(arrival, request, PROGRESS)
         if send is None:
             return None
-        paced = self._server.pace(lambda reports: send(reports[-1]), only_newest=True)
+        paced = self._server.reports.pace(lambda reports: send(reports[-1]), only_newest=True)
         return lambda value: paced.add(dumps(value))
 
     def _pieces(
@@ -114,7 +116,7 @@ class RpcHandler:
         send = self._report(arrival, request, PARTIAL)
         if send is None:
             return None
-        return self._server.pace(lambda pieces: send(join(pieces, kind))).add
+        return self._server.reports.pace(lambda pieces: send(join(pieces, kind))).add
 
     def _report(self, arrival: Arrival, request: Call, name: str) -> Callable[[str], None] | None:
         """Return the function that sends a report of some kind, where the caller wants them."""
@@ -122,7 +124,7 @@ class RpcHandler:
         if token is None:
             return None
         text = write_id(token)
-        return lambda value: self._server.notify(
+        return lambda value: self._server.reports.notify(
             request, "$/progress", f'{{"token":{text},"value":{value}}}'
         )
 

@@ -26,9 +26,9 @@ class WorkerRole:
 
     def begin(self, server: Server) -> None:
         """Tell the router that requests can come, and of every cancel that is heeded."""
-        server.guard.cancellation.on_raised = lambda: server.send_notification(CANCELLED)
-        server.on_silent_end = lambda: server.send_notification(FINISHED)
-        server.send_notification(READY, dumps({"message": sys.executable}))
+        server.guard.cancellation.on_raised = lambda: server.reports.send_notification(CANCELLED)
+        server.on_silent_end = lambda: server.reports.send_notification(FINISHED)
+        server.reports.send_notification(READY, dumps({"message": sys.executable}))
 
 
 class WorkerHandler(RpcHandler):

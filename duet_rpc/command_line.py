@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from duet_rpc.jsonrpc.framing import FRAMINGS
 from duet_rpc.program import program_name
 
 if TYPE_CHECKING:
@@ -156,10 +157,10 @@ OPTIONS = (
     ),
     Option(
         "--framing",
-        "how messages are delimited: content-length (the default), length-prefixed, lines or auto",
+        f"how messages are delimited: {', '.join(FRAMINGS)} or auto; the first is the default",
         ("rpc",),
         value="FRAMING",
-        choices=("content-length", "length-prefixed", "lines", "auto"),
+        choices=(*FRAMINGS, "auto"),
     ),
     Option("--batch", "accept batches: arrays of requests", ("rpc", "mcp")),
     Option("--gateway", "serve the tools of the [backends] as well", ("mcp",)),

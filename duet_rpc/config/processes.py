@@ -13,6 +13,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from duet_rpc.jsonrpc.framing import FRAMINGS
 from duet_rpc.jsonrpc.limits import REQUEST_TIMEOUT
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ _COMMON_KEYS: dict[str, Callable[[Any, Any, str], str | None]] = {
 BACKEND_KEYS: dict[str, Callable[[Any, Any, str], str | None]] = {
     "command": _set_command,
     "dialect": _one_of("dialect", "plain", "lsp", "mcp"),
-    "framing": _one_of("framing", "content-length", "lines", "length-prefixed"),
+    "framing": _one_of("framing", *FRAMINGS),
     **_COMMON_KEYS,
     "capabilities": _set_capabilities,
     "tools": _set_tools,

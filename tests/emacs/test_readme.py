@@ -51,8 +51,9 @@ def test_a_package_manager_installs_it_as_the_readme_says(
         pytest.skip(f"it needs Emacs {oldest}")
     init = tmp_path / "init.el"
     init.write_text(
-        f"(require 'package)\n(setq package-archives nil)\n(package-initialize)\n{block_with(form).code}"
-        '(princ (commandp \'duet-rpc-new))(princ (locate-library "duet-rpc"))'
+        "(require 'package)\n(setq package-archives nil)\n(package-initialize)\n"
+        + block_with(form).code
+        + '(princ (commandp \'duet-rpc-new))(princ (locate-library "duet-rpc"))'
     )
     init.write_text(init.read_text().replace(REPOSITORY, str(ROOT)))
     done = subprocess.run(

@@ -10,9 +10,9 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["duet_rpc.jsonrpc"]):
+    from duet_rpc.jsonrpc.framing import FRAMINGS
     from tests.invariants import SERVER, check
 
-FRAMINGS = ["content-length", "length-prefixed", "lines"]
 NAMES = [*FRAMINGS, "auto", *(SERVER + name for name in FRAMINGS)]
 
 

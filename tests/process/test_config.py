@@ -143,7 +143,7 @@ def test_xdg_config_home_is_where_the_users_file_is(tmp_path: Path) -> None:
         ('[backends.a]\ndialect = "MCP"\n',
          ":2: backends.a.dialect must be one of plain, lsp, mcp"),
         ('[backends.a]\nframing = ["lines"]\n',
-         ":2: backends.a.framing must be one of content-length, lines, length-prefixed"),
+         ":2: backends.a.framing must be one of content-length, length-prefixed, lines"),
         ('[backends.a]\nstart = "never"\n', ":2: backends.a.start must be one of lazy, eager"),
         ('[backends.a]\nenv = { A = 1 }\n', ":2: backends.a.env must be a table of strings"),
         ('[backends.a]\nenv = { "A=B" = "1" }\n', ":2: backends.a.env contains a name that no"),

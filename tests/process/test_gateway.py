@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
+from duet_rpc.jsonrpc.framing import FRAMINGS
 from tests.gateway import SHORT_TIMES, backend, gateway, patience_for_depth
 from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
 from tests.support import PATIENCE, TOP, frame, notification, request, shortest
 from tests.terminal import is_alive, is_gone
 
-FRAMINGS = ["content-length", "lines", "length-prefixed"]
 MCP = {"dialect": "mcp", "framing": "lines"}
 
 
@@ -330,7 +330,7 @@ def test_that_holds_for_whatever_answers_the_second(tmp_path: Path) -> None:
 
 def test_ten_backends_and_a_thousand_requests_in_flight(tmp_path: Path) -> None:
     names = [f"b{number}" for number in range(10)]
-    backends = {name: backend(framing=FRAMINGS[at % 3]) for at, name in enumerate(names)}
+    backends = {name: backend(framing=[*FRAMINGS][at % 3]) for at, name in enumerate(names)}
     numbers = list(range(1000))
     random.Random(1).shuffle(numbers)  # noqa: S311
     with gateway(tmp_path, backends) as client:

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from duet_rpc.jsonrpc.framing import FRAMINGS
 from tests.gateway import backend, gateway
 from tests.support import frame, notification, request
-
-FRAMINGS = ["content-length", "lines", "length-prefixed"]
 
 
 def logged(path: Path) -> str:

@@ -31,7 +31,9 @@ from tests.hostile import (
     decode,
     pieces_of,
 )
-from tests.support import SOURCE, TOP, WITH_METHODS, daemon, run
+from tests.invariants import FAULTS
+from tests.support import SOURCE, TAKE, TOP, WITH_METHODS, daemon, run
+from tests.unit import test_fuzz
 
 GOOD_BODY = GOOD.partition(b"\r\n\r\n")[2]
 MIB = 1024 * 1024
@@ -122,6 +124,13 @@ TABLE = [
     *(("lines", row) for row in LINES_ROWS),
 ]  # fmt: skip
 IDS = [f"{name}: {row.name}" for name, row in TABLE]
+
+
+def test_every_framing_is_in_every_table_of_the_tests() -> None:
+    # Those of content-length are in tests/hostile.py.
+    assert {*WRITE, "content-length"} == {*AT_END, "content-length"} == set(FRAMINGS)
+    assert set(TAKE) == set(FAULTS) == set(test_fuzz.NASTY) == set(FRAMINGS)
+    assert set(FRAMINGS) < set(test_fuzz.FRAGMENTS)
 
 
 @pytest.mark.parametrize(("framing", "row"), TABLE, ids=IDS)

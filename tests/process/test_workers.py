@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from duet_rpc.jsonrpc.framing import FRAMINGS
 from tests.gateway import GatewayClient
 from tests.process.test_environments import with_tool
 from tests.process.test_methods import env_for, write
@@ -151,7 +152,7 @@ def test_log_level_and_loaded_files_survive_becoming_a_router(tmp_path: Path, fo
         assert 'id="marked" received' in (tmp_path / "log").read_text().replace("  ", " ")
 
 
-@pytest.mark.parametrize("framing", ["content-length", "length-prefixed", "lines"])
+@pytest.mark.parametrize("framing", FRAMINGS)
 def test_the_router_speaks_every_framing_and_takes_batches(
     framing: str, tmp_path: Path, folder: Path
 ) -> None:
@@ -160,11 +161,7 @@ def test_the_router_speaks_every_framing_and_takes_batches(
         b'[{"jsonrpc":"2.0","id":1,"method":"b_pid"},{"jsonrpc":"2.0","method":"b_pid"},'
         b'{"jsonrpc":"2.0","id":2,"method":"nonsense"}]'
     )
-    sent = {
-        "content-length": b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
-        "length-prefixed": len(body).to_bytes(4, "big") + body + b"\n",
-        "lines": body + b"\n",
-    }[framing]
+    sent = FRAMINGS[framing].encode(body)
     with rpc(tmp_path, "--framing", framing, "--batch") as client:
         client.send(sent)
         assert client.process.stdout is not None

@@ -185,7 +185,7 @@ def run_server(arguments: Arguments) -> None:
     serve(
         descriptors,
         log,
-        find_handler(command),
+        find_handler(command, options),
         sources,
         config.methods_folder,
         framing=framing_of(command, options),
@@ -223,7 +223,7 @@ def run_worker(arguments: Arguments, descriptors: tuple[int, int]) -> None:
     serve(
         descriptors,
         log,
-        find_handler(command) if command == "mcp" else WorkerHandler,
+        find_handler(command, options, order.name == MAIN) if command == "mcp" else WorkerHandler,
         order.methods,
         order.folder,
         framing=framing,
@@ -281,6 +281,7 @@ def run_router(
         config.workers,
         config.python,
         config.origins.get("methods.python", ""),
+        needs_main=options.emacs,
     )
     backends = [
         each
@@ -295,12 +296,16 @@ def worker_command(command: str) -> str:
     return "mcp" if command == "mcp" else "rpc"
 
 
-def find_handler(command: str | None) -> Callable[[Server], Handler]:
-    """Import and return the class that answers the requests of a command."""
+def find_handler(
+    command: str | None, options: Options, lisp_tools: bool = True
+) -> Callable[[Server], Handler]:
+    """Import and return what makes the handler that answers the requests of a command."""
     if command == "mcp":
+        from duet_rpc.mcp.emacs import EmacsServer
         from duet_rpc.mcp.handler import McpHandler
 
-        return McpHandler
+        emacs = EmacsServer(options.server_name) if options.emacs else None
+        return lambda server: McpHandler(server, emacs, lisp_tools)
     from duet_rpc.server.rpc import RpcHandler
 
     return RpcHandler

@@ -164,6 +164,14 @@ OPTIONS = (
     ),
     Option("--batch", "accept batches: arrays of requests", ("rpc", "mcp")),
     Option("--gateway", "serve the tools of the [backends] as well", ("mcp",)),
+    Option("--emacs", "let it use the running Emacs: ctx.emacs, and tools in Lisp", ("mcp",)),
+    Option(
+        "--server-name",
+        "the Emacs that --emacs means, by its server-name or the path of its socket",
+        ("mcp",),
+        value="NAME",
+        accepts="the server-name of an Emacs, or the path of its socket",
+    ),
     Option("--check", "start each backend and print how it responds", ("gateway",)),
     Option("--pdb", "stop in the debugger where the method fails", ("call",)),
     Option("--all", "list the built-in methods as well", ("list",)),
@@ -209,6 +217,8 @@ class Options:
         self.framing: str | None = None
         self.batch = False
         self.gateway = False
+        self.emacs = False
+        self.server_name: str | None = None
         self.check = False
         self.pdb = False
         self.all = False
@@ -281,7 +291,13 @@ def daemon_flags(options: Options, level: str, methods: bool = True) -> list[str
     given_methods = [word for source in sources for word in ("--methods", source)]
     switches = {"--no-color": options.no_color, "--debug": options.debug}
     given = [name for name, is_given in switches.items() if is_given]
-    return ["--log-level", level, *given, *given_methods]
+    return ["--log-level", level, *given, *given_methods, *emacs_flags(options)]
+
+
+def emacs_flags(options: Options) -> list[str]:
+    """Return the options that name an Emacs, for a worker of `mcp`."""
+    name = ["--server-name", options.server_name] if options.server_name else []
+    return ["--emacs", *name] if options.emacs else []
 
 
 def shorten(word: str) -> str:
@@ -309,7 +325,11 @@ def _parse_option(word: str, rest: Iterator[str], arguments: Arguments) -> Optio
             raise UsageError(message, arguments.command)
         setattr(arguments.options, option.attribute, value.lower())
     else:
-        getattr(arguments.options, option.attribute).append(value)
+        given = getattr(arguments.options, option.attribute)
+        if isinstance(given, list):
+            given.append(value)
+        else:
+            setattr(arguments.options, option.attribute, value)
     return option
 
 

@@ -4757,6 +4757,239 @@ If there are several problems, show a list of them."
                  (abbreviate-file-name (duet-rpc--methods-folder server)))))))
 
 
+;;; Tools for AI clients
+
+;; `duet-rpc mcp --emacs' reaches this Emacs through the socket of its
+;; server, as emacsclient does, and evaluates (duet-rpc-serve-mcp TEXT).
+;; An AI client chooses among the tools that are defined here and gives them
+;; values of JSON; nothing that it sends is taken for a symbol or a form.
+;; The other requests are those of the user's own methods, which may use
+;; `ctx.emacs'.  Every call is shown.
+
+(cl-defstruct (duet-rpc--lisp-tool (:constructor duet-rpc--make-lisp-tool) (:copier nil))
+  "A function that AI clients may call."
+  name function description
+  params)                    ; a list of plists, as `tools' sends them
+
+(defvar duet-rpc--tools nil
+  "The tools for AI clients, in the order in which they were defined.")
+
+(defvar duet-rpc--mcp-sessions nil
+  "Alist of processes of `duet-rpc mcp' and the objects that each has.")
+
+(defconst duet-rpc--mcp-sessions-max 8
+  "The number of processes of `duet-rpc mcp' whose objects are kept.")
+
+(defconst duet-rpc--ai-calls-buffer "*duet-rpc AI calls*"
+  "The name of the buffer with the calls that AI clients have made.")
+
+(defconst duet-rpc--ai-calls-max 200000
+  "The number of characters of that buffer that are kept.")
+
+;;;###autoload
+(cl-defun duet-rpc-define-tool (function &key name description (params 'unknown))
+  "Offer FUNCTION, a symbol, as a tool to AI clients.
+They have it if they start `duet-rpc mcp --emacs' and this Emacs has a
+server; see `server-start'.  FUNCTION is called in the buffer of the
+selected window.
+
+NAME is the tool's name, by default that of FUNCTION, with underscores.
+DESCRIPTION says what it does, for the model that is to call it; by
+default, FUNCTION's documentation does.
+
+PARAMS describes the arguments.  Each is a list (NAME TYPE DESCRIPTION), of
+which only NAME, a symbol, is required.  TYPE is `string' (the default),
+`integer', `number', `boolean', `array' (which comes as a vector) or
+`object' (as a plist), or a list of strings to choose from.  Arguments after
+`&optional' may be left out and are then nil.  By default, PARAMS are the
+arguments of FUNCTION, all of them strings.
+
+    (duet-rpc-define-tool \\='my-grep
+      :params \\='((regexp) &optional (where (\"project\" \"buffer\"))))"
+  (declare (indent 1))
+  (unless (and function (symbolp function))
+    (error "`duet-rpc-define-tool' takes the name of a function, not %S" function))
+  (unless (fboundp function)
+    (error "%s is not a function yet; define it before it becomes a tool" function))
+  (let* ((name (or name (string-replace "-" "_" (symbol-name function))))
+         (params (if (eq params 'unknown)
+                     (help-function-arglist function t)
+                   params))
+         (tool (duet-rpc--make-lisp-tool
+                :name name :function function
+                :description (or description (duet-rpc--function-text function))
+                :params (duet-rpc--read-tool-params function params)))
+         (old (cl-find name duet-rpc--tools :key #'duet-rpc--lisp-tool-name :test #'equal)))
+    (unless (string-match-p "\\`[A-Za-z0-9_.-]\\{1,128\\}\\'" name)
+      (error "%s: a tool's name has letters, digits, _, . and -; set :name" name))
+    (setq duet-rpc--tools (if old
+                              (cl-substitute tool old duet-rpc--tools)
+                            (append duet-rpc--tools (list tool))))
+    function))
+
+(defun duet-rpc--function-text (function)
+  "Return the documentation of FUNCTION without its list of arguments."
+  (let ((text (or (documentation function) "")))
+    (string-trim (or (cdr (help-split-fundoc text function)) text))))
+
+(defun duet-rpc--read-tool-params (function params)
+  "Return PARAMS, the :params of the tool FUNCTION, as they are sent."
+  (let ((arity (func-arity function)) (optional nil) (read nil))
+    (dolist (param params)
+      (let* ((param (ensure-list param))
+             (name (car param)) (type (or (nth 1 param) 'string)) (text (nth 2 param)))
+        (cond
+         ((eq name '&optional) (setq optional t))
+         ((or (not (symbolp name)) (null name) (eq name '&rest))
+          (error "%s: %S is not a parameter; write (NAME TYPE DESCRIPTION)" function param))
+         ((not (or (memq type '(string integer number boolean array object))
+                   (and (consp type) (cl-every #'stringp type))))
+          (error "%s: the type of %s is %S; use string, integer, number, boolean, array, \
+object or a list of strings" function name type))
+         (t
+          (push `(:name ,(symbol-name name)
+                  :type ,(if (consp type) "string" (symbol-name type))
+                  :enum ,(and (consp type) (vconcat type))
+                  :description ,text :optional ,(if optional t :json-false))
+                read)))))
+    (unless (and (<= (car arity) (length read))
+                 (or (symbolp (cdr arity)) (<= (length read) (cdr arity))))
+      (error "%s takes %S arguments, but :params has %d" function arity (length read)))
+    (nreverse read)))
+
+(defun duet-rpc-serve-mcp (text)
+  "Answer a request of `duet-rpc mcp --emacs'; return t.
+TEXT is the name of a folder in base64.  The file \"request\" in it has the
+request; the reply goes into the file \"reply\"."
+  (let ((folder (decode-coding-string (base64-decode-string text) 'utf-8)))
+    ;; An error would make server.el wait for 5 s.  There is one if whoever
+    ;; asked has lost patience and removed the folder.
+    (when-let ((request (ignore-errors (duet-rpc--read-mcp-request folder))))
+      (let ((reply (condition-case err
+                       (duet-rpc--encode-json (duet-rpc--answer-mcp request) nil)
+                     (error (duet-rpc--encode-json
+                             (duet-rpc--refusal -32006 (error-message-string err)) nil))))
+            (coding-system-for-write 'utf-8-unix))
+        (ignore-errors
+          (write-region reply nil (expand-file-name "reply" folder) nil 'silent nil 'excl)))))
+  t)
+
+(defun duet-rpc--read-mcp-request (folder)
+  "Return the request in FOLDER, and remove its file."
+  (let ((file (expand-file-name "request" folder)))
+    (with-temp-buffer
+      (insert-file-contents-literally file)
+      (delete-file file)
+      (decode-coding-region (point-min) (point-max) 'utf-8-unix)
+      (goto-char (point-min))
+      (duet-rpc--read-json))))
+
+(defun duet-rpc--answer-mcp (request)
+  "Return the reply to REQUEST, which `duet-rpc mcp --emacs' has made."
+  (if (equal (plist-get request :method) "tools")
+      (list :result (vconcat (mapcar (lambda (tool)
+                                       (list :name (duet-rpc--lisp-tool-name tool)
+                                             :description (duet-rpc--lisp-tool-description tool)
+                                             :params (vconcat (duet-rpc--lisp-tool-params tool))))
+                                     duet-rpc--tools)))
+    (duet-rpc--show-ai-call request)
+    (with-current-buffer (window-buffer (selected-window))
+      (let ((session (duet-rpc--mcp-session (plist-get request :session))))
+        (condition-case err
+            (let ((inhibit-quit nil))
+              (list :result (duet-rpc--run-for-mcp session request)))
+          (quit (duet-rpc--log-ai-call "  quit")
+                (duet-rpc--refusal -32005 "Declined: quit in Emacs"))
+          (error
+           (duet-rpc--log-ai-call (concat "  " (error-message-string err)))
+           (duet-rpc--refusal
+            -32006 (error-message-string err)
+            (list :symbol (symbol-name (car err))
+                  :data (vconcat (mapcar (lambda (each) (duet-rpc--encode session each))
+                                         (if (proper-list-p (cdr err))
+                                             (cdr err)
+                                           (list (cdr err)))))))))))))
+
+(defun duet-rpc--run-for-mcp (session request)
+  "Do what REQUEST of SESSION asks for; return the result as JSON in Lisp."
+  (let ((params (plist-get request :params)))
+    (pcase (plist-get request :method)
+      ("tool" (duet-rpc--encode session (duet-rpc--call-tool params)))
+      ("emacs/call" (duet-rpc--emacs-call session params))
+      ("emacs/eval" (duet-rpc--emacs-eval session params))
+      ("emacs/buffer" (duet-rpc--emacs-buffer session params))
+      (method (error "Unknown request: %s" method)))))
+
+(defun duet-rpc--call-tool (params)
+  "Call the tool that PARAMS names with the arguments in it."
+  (let ((tool (cl-find (plist-get params :name) duet-rpc--tools
+                       :key #'duet-rpc--lisp-tool-name :test #'equal))
+        (arguments (plist-get params :arguments)))
+    (unless tool
+      (error "There is no tool %s in this Emacs" (plist-get params :name)))
+    (apply (duet-rpc--lisp-tool-function tool)
+           (mapcar (lambda (param)
+                     (duet-rpc--plain-value
+                      (plist-get arguments (duet-rpc--keyword (plist-get param :name)))))
+                   (duet-rpc--lisp-tool-params tool)))))
+
+(defun duet-rpc--plain-value (value)
+  "Return VALUE, JSON of an AI client, with nil for false.
+It stays what it is: no part of it names an object of this Emacs."
+  (cond
+   ((eq value :json-false) nil)
+   ((vectorp value) (vconcat (mapcar #'duet-rpc--plain-value value)))
+   ((consp value) (mapcar #'duet-rpc--plain-value value))
+   (t value)))
+
+(defun duet-rpc--mcp-session (id)
+  "Return the server for the objects of the session with ID."
+  (let ((session (or (assoc id duet-rpc--mcp-sessions)
+                     (cons id (duet-rpc--make-server :host "" :name "duet-rpc mcp")))))
+    (setq duet-rpc--mcp-sessions
+          (seq-take (cons session (delq session duet-rpc--mcp-sessions))
+                    duet-rpc--mcp-sessions-max))
+    (puthash nil (duet-rpc--make-call :origin (current-buffer))
+             (duet-rpc--server-pending (cdr session)))
+    (cdr session)))
+
+;; What the user sees.
+
+(defun duet-rpc--show-ai-call (request)
+  "Show in the echo area what REQUEST does, and note it in a buffer."
+  (let* ((params (plist-get request :params))
+         (tool (equal (plist-get request :method) "tool"))
+         (what (cond (tool "")
+                     ((plist-get params :function) (format " (%s ...)" (plist-get params :function)))
+                     (t (format " %s" (plist-get request :method)))))
+         (text (format "%s calls %s%s" (plist-get request :client) (plist-get request :for) what)))
+    (duet-rpc--log-ai-call
+     (let ((print-escape-newlines t)
+           (print-length 20))
+       (format "%s %s" text
+               (duet-rpc--shorten (prin1-to-string
+                                   (if tool (plist-get params :arguments) params))))))
+    (message "%s" text)))
+
+(defun duet-rpc--shorten (text)
+  "Return the beginning of TEXT."
+  (if (< (length text) 300) text (concat (substring text 0 297) "...")))
+
+(defun duet-rpc--log-ai-call (text)
+  "Add TEXT to `duet-rpc--ai-calls-buffer'."
+  (with-current-buffer (get-buffer-create duet-rpc--ai-calls-buffer)
+    (unless (derived-mode-p 'special-mode)
+      (special-mode))
+    (let ((inhibit-read-only t))
+      (save-excursion
+        (goto-char (point-max))
+        (insert (format-time-string "%F %T ") text "\n")
+        (when (> (buffer-size) duet-rpc--ai-calls-max)
+          (goto-char (- (point-max) (/ duet-rpc--ai-calls-max 2)))
+          (forward-line)
+          (delete-region (point-min) (point)))))))
+
+
 ;;; Lists, help and the log
 
 (defvar duet-rpc-methods-mode-map

@@ -29,6 +29,7 @@ from duet_rpc.methods.asking import Declined, Unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from duet_rpc.mcp.emacs import EmacsCaller
     from duet_rpc.mcp.session import Params
     from duet_rpc.mcp.versions import Version
     from duet_rpc.methods.asking import Question
@@ -53,16 +54,23 @@ class McpCaller:
         capabilities: object,
         ask: Callable[[str, Params], object],
         say: Callable[[str], None],
+        emacs: EmacsCaller | None = None,
     ) -> None:
         self._version = version
         self._can_elicit = version.elicitation and can_elicit(capabilities)
         self._ask = ask  # for the result of a request to the client
+        self._emacs = emacs  # where the user has given it to AI clients
         self.say = say
 
     def answer(self, question: Question) -> object:
         """Ask; return what was filled in."""
+        if question.needs == "emacs" and self._emacs is not None:
+            return self._emacs.answer(question)
         if question.needs == "emacs":
-            raise Unsupported("ctx.emacs needs a call from Emacs; this one is from an MCP client")
+            raise Unsupported(
+                "ctx.emacs needs a call from Emacs, and this one is from an MCP client; "
+                "`duet-rpc mcp --emacs` lets your own methods use the running Emacs"
+            )
         if question.params.get("secret"):
             raise Unsupported("MCP has no way to ask for a secret")
         if not self._can_elicit:

@@ -9,6 +9,8 @@ from duet_rpc.jsonrpc.jsontext import dumps, write_id
 from duet_rpc.jsonrpc.messages import Notification
 from duet_rpc.mcp.catalog import Catalog
 from duet_rpc.mcp.elicitation import McpCaller, Rounds, Signer, read_reply
+from duet_rpc.mcp.emacs import About, EmacsCaller
+from duet_rpc.mcp.lisp_tools import LispTools
 from duet_rpc.mcp.logging import ClientLog
 from duet_rpc.mcp.prompts import complete, write_messages
 from duet_rpc.mcp.resources import read
@@ -33,9 +35,10 @@ from duet_rpc.server.intake import CancelForm
 from duet_rpc.server.rpc import find_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from duet_rpc.jsonrpc.messages import Request
+    from duet_rpc.mcp.emacs import EmacsServer
     from duet_rpc.mcp.session import Params
     from duet_rpc.mcp.versions import Version
     from duet_rpc.methods.context import Context
@@ -71,14 +74,19 @@ class McpHandler:
     answers_cancelled = False
     is_for_authors = False  # but a model's
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, emacs: EmacsServer | None, lisp_tools: bool) -> None:
+        """Begin; `emacs` is what `--emacs` names, `lisp_tools` whether its tools are offered."""
         self._server = server
+        self._emacs = emacs
         self._batch = server.batch  # asked for on the command line
         self._session = Session(METHODS, has_log=True)
         self._client_log = ClientLog(self._session)
         self._signer = Signer()
+        self._lisp_tools: LispTools | None = None
+        if emacs is not None and lisp_tools:
+            self._lisp_tools = LispTools(emacs, lambda: self._session.client_name)
         self._catalog = Catalog(())
-        self._seen = -1  # which version of the registry it is made from
+        self._seen = (-1, 0)  # which versions of the registry and of Lisp's tools it is made from
         # They are here so that a method of theirs has the same name on every wire.
         self.registry = Registry()
         stop = server.lifecycle.stop
@@ -136,15 +144,28 @@ class McpHandler:
             refused = self._server.refresh_methods(None if method is None else method.name)
             if refused is not None:
                 return refused
-        if self._seen == registry.version:
+        lisp = self._lisp_tools
+        if lisp is not None and method is None and request.method in ("tools/list", "tools/call"):
+            self._server.run_method(lisp.refresh)
+        versions = registry.version, lisp.version if lisp is not None else 0
+        if self._seen == versions:
             return None
         earlier = self._catalog
-        self._catalog = Catalog(each for each in registry if each.name not in self._own)
-        self._seen = registry.version
+        self._catalog = Catalog(self._offered())
+        self._seen = versions
         for kind in self._catalog.changed_since(earlier):
             if not (request.method in LISTS and request.method.startswith(kind)):
                 self._server.reports.notify(request, f"notifications/{kind}/list_changed", "{}")
         return None
+
+    def _offered(self) -> Iterator[Method]:
+        """Yield the user's methods, then the tools of Lisp whose names are not taken."""
+        yield from (each for each in self.registry if each.name not in self._own)
+        for tool in self._lisp_tools.methods if self._lisp_tools is not None else ():
+            if self.registry.get(tool.name) is None:
+                yield tool
+            else:
+                self._server.log.warn(f"{tool.name} in Emacs has the name of a method; left out")
 
     # What runs the user's code.
 
@@ -203,7 +224,7 @@ class McpHandler:
         rounds = Rounds(self._signer, job.key, run.params) if version.stateless else None
         context = None
         if job.method.context is not None:
-            caller = self._caller(version, run.params, rounds)
+            caller = self._caller(version, run.params, rounds, job.method.name)
             progress = self._progress(run.arrival, run.request, version)
             context = self._server.reports.context(run.request, progress, caller)
         result = self._server.run_method(job.call, context)
@@ -217,7 +238,9 @@ class McpHandler:
 
     # Asking and telling.
 
-    def _caller(self, version: Version, params: Params, rounds: Rounds | None) -> McpCaller:
+    def _caller(
+        self, version: Version, params: Params, rounds: Rounds | None, name: str
+    ) -> McpCaller:
         server, turn = self._server, self._server.guard.cancellation.turn
 
         def ask(method: str, params: Params) -> object:
@@ -226,9 +249,12 @@ class McpHandler:
         def say(text: str) -> None:
             server.notify_client("duet-rpc", dumps(text))
 
+        emacs = None
+        if self._emacs is not None and not self._server.user_methods.is_of_package(name):
+            emacs = EmacsCaller(self._emacs, About(self._session.client_name, name))
         if rounds is None:
-            return McpCaller(version, self._session.capabilities, ask, say)
-        return McpCaller(version, meta_of(params).get(CAPABILITIES_KEY), rounds.ask, say)
+            return McpCaller(version, self._session.capabilities, ask, say, emacs)
+        return McpCaller(version, meta_of(params).get(CAPABILITIES_KEY), rounds.ask, say, emacs)
 
     def notification(self, topic: str, params: str) -> Notification | None:
         """Return a log message, where the client wants to hear it."""

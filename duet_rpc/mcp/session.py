@@ -15,6 +15,7 @@ from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.mcp.versions import (
     CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
     HANDSHAKE,
     LATEST_HANDSHAKE,
     SERVER_INFO_KEY,
@@ -68,6 +69,7 @@ class Session:
         self._has_log = has_log  # of messages for the client
         self.handshake: Version | None = None
         self.capabilities: object = None  # the client's
+        self.client_name = "AI client"  # or as it calls itself
 
     def begin(self, id: Id, method: str, params: object) -> Version | str | None:
         """Answer what every server answers alike, or return the version of the request.
@@ -118,8 +120,14 @@ class Session:
         name = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
         self.handshake = VERSIONS[name]
         self.capabilities = params.get("capabilities")
+        self._note_name(params.get("clientInfo"))
         offered = self._capabilities(self.handshake)
         return dumps({"protocolVersion": name, "capabilities": offered, "serverInfo": SERVER_INFO})
+
+    def _note_name(self, info: object) -> None:
+        name = info.get("name") if isinstance(info, dict) else None
+        if isinstance(name, str) and name.isprintable() and name:
+            self.client_name = name[:RECEIVED_MAX]
 
     def _version_of(self, method: str, params: Params) -> Version | None:
         asked = _named_version(params)
@@ -131,6 +139,7 @@ class Session:
             raise invalid(f"_meta.{VERSION_KEY} must be a string")
         meta = params["_meta"]
         assert isinstance(meta, dict)  # noqa: S101 - for the type checker
+        self._note_name(meta.get(CLIENT_INFO_KEY))
         if not isinstance(meta.get(CAPABILITIES_KEY), dict):
             raise invalid(f"_meta.{CAPABILITIES_KEY} must be an object")
         if asked not in STATELESS:

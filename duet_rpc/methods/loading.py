@@ -35,6 +35,10 @@ SETTLING = 10
 """How often to look again for a method that is missing in a file that was saved just now."""
 
 
+ENTRY_POINT = "entry point "
+"""What begins the place of a package that has come by its entry points."""
+
+
 PATIENCE = 0.5
 """Seconds after which a file that is interrupted while it is loaded counts as endless."""
 
@@ -75,6 +79,11 @@ class Loader:
         """Return why the file of a method could not be loaded, where an earlier version is used."""
         module = self._by_method.get(name)
         return None if module is None else module.problem
+
+    def is_of_package(self, name: str) -> bool:
+        """Return whether a method comes from an installed package that nobody has named."""
+        module = self._by_method.get(name)
+        return module is not None and module.place.startswith(ENTRY_POINT)
 
     def load(self, wanted: str | None = None) -> None:
         """Load what is new or has changed; raises nothing but Cancelled."""
@@ -159,7 +168,7 @@ class Loader:
                 found[path] = self._modules.get(path) or UserFile(path, self._with_texts)
         for folder in self._packages.folders():
             for point, name in self._entry_points(folder):
-                key = f"entry point {point}"
+                key = ENTRY_POINT + point
                 found[key] = self._modules.get(key) or UserPackage(name, key, self._with_texts)
         return found
 

@@ -56,6 +56,10 @@ class UserMethods:
         """Return whether a method of the user's can be called as it is."""
         return self._loader is not None and self._loader.is_current(name)
 
+    def is_of_package(self, name: str) -> bool:
+        """Return whether a method comes from an installed package that nobody has named."""
+        return self._loader is not None and self._loader.is_of_package(name)
+
     def problem_of(self, name: str) -> str | None:
         """Return what is wrong with the file of a method, if that could not be loaded again."""
         return self._loader.problem_of(name) if self._loader is not None else None

@@ -29,6 +29,7 @@ class Plan:
         configured: Mapping[str, WorkerSettings],
         python: str | None = None,
         origin: str = "",
+        needs_main: bool = False,
     ) -> None:
         """Begin; `command` starts a worker, `python` is that of `main`, as `origin` says."""
         self._command = list(command)
@@ -37,6 +38,7 @@ class Plan:
         self._configured = configured
         self._python = python
         self._origin = origin
+        self._needs_main = needs_main  # without methods as well
         self._packages = InstalledPackages()
         self.scripts = Scripts()
 
@@ -49,7 +51,7 @@ class Plan:
         """Return the workers by name, each with the block that it was found by."""
         found: dict[str, tuple[WorkerSettings, str | None]] = {}
         taken = self._taken()
-        has_main = bool(self._packages.folders())
+        has_main = self._needs_main or bool(self._packages.folders())
         for source in dict.fromkeys([*self._sources, *files_in(self._folder)]):
             block = self.scripts.block_of(source) if os.path.isabs(source) else None
             if source in taken:

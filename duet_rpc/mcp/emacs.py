@@ -1,0 +1,231 @@
+"""`duet-rpc mcp --emacs`: the running Emacs, for the user's methods and for tools written in Lisp.
+
+Emacs is reached as emacsclient reaches it, through the socket of its own server (`server-start`).
+One form is evaluated there, `(duet-rpc-serve-mcp "…")`. It names a folder, in base64, with the
+request in it, as JSON; duet-rpc.el puts the reply beside it. So nothing that is asked can be taken
+for Lisp or for the protocol of the socket, and size does not matter: what comes over the socket
+costs Emacs time that is quadratic in its length, 20 s for 2 MB in Emacs 28.
+
+An AI client can name the tools that the user has defined there, and nothing else; `ctx.emacs` is
+for the user's own methods, whatever they do with what a client sent them.
+
+Emacs reads the socket whenever it waits, also at a prompt or in a recursive edit, but not while
+it computes. It says who it is as soon as it has read a part of the request. One that does not do
+so in time is busy; it is sent nothing more, and so does nothing later.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import struct
+import sys
+from base64 import b64encode
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from duet_rpc.jsonrpc.errors import REQUEST_FAILED, TITLES, Error, RpcError
+from duet_rpc.jsonrpc.jsontext import NOT_JSON, dumps, loads
+from duet_rpc.methods.asking import Unsupported, raise_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from duet_rpc.methods.asking import Question
+
+CALL_TIMEOUT = 2.0
+"""Seconds within which Emacs begins with a call, or is busy."""
+
+LIST_TIMEOUT = 1.0
+"""Seconds that a list of tools waits for Emacs."""
+
+GREETING = b"-current-frame "
+"""Emacs answers to this with its pid, and waits for the rest of the line."""
+
+CHUNK = 65536
+REQUEST, REPLY = "request", "reply"
+
+
+class About(NamedTuple):
+    """What Emacs shows of a call."""
+
+    client: str  # who makes it
+    purpose: str  # the tool or the method that it is made for
+
+
+class EmacsServer:
+    """The server of one Emacs, asked through a new connection each time."""
+
+    def __init__(self, name: str | None) -> None:
+        self._path = socket_path(name or os.environ.get("EMACS_SOCKET_NAME") or "server")
+        self._session = f"{os.getpid()}-{monotonic()}"  # whose handles Emacs keeps apart
+
+    def ask(self, what: str, params: object, about: About, timeout: float = CALL_TIMEOUT) -> Any:
+        """Ask duet-rpc.el for something; return the result, or raise RpcError."""
+        who = {"client": about.client, "for": about.purpose}
+        request = {"session": self._session, "method": what, "params": params, **who}
+        reply = self._evaluate(dumps(request), timeout)
+        if not isinstance(reply, dict) or not ("result" in reply or "error" in reply):
+            raise failed("Emacs answered something else than duet-rpc.el does; update duet-rpc.el")
+        if "error" in reply:
+            error = reply["error"]
+            raise_error(Error(error["code"], error["message"], error.get("data")))
+        return reply["result"]
+
+    def _evaluate(self, request: str, timeout: float) -> Any:
+        with self._connect(timeout) as connection, private_folder(self._path) as folder:
+            try:
+                connection.sendall(GREETING)
+                if not connection.recv(CHUNK):
+                    raise failed(f"the Emacs at {self._path} closed the connection")
+                connection.settimeout(None)  # it has begun: from here on, a call may take its time
+                write(os.path.join(folder, REQUEST), request)
+                connection.sendall(f"-eval {form_of(folder)}\n".encode("ascii"))
+                check_printed(read_printed(connection))
+            except socket.timeout:
+                raise failed(f"Emacs is busy: it did not answer within {timeout:g} s") from None
+            except OSError as error:
+                raise failed(f"the connection to Emacs broke: {error.strerror}") from None
+            return read_reply(os.path.join(folder, REPLY))
+
+    def _connect(self, timeout: float) -> socket.socket:
+        check_owner(self._path)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout)
+        try:
+            connection.connect(self._path)
+            check_peer(connection)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, (socket.timeout, BlockingIOError)):
+                raise failed("Emacs is busy: it does not accept connections") from None
+            if isinstance(error, OSError):
+                raise absent(self._path) from None
+            raise
+        return connection
+
+
+def socket_path(name: str) -> str:
+    """Return where Emacs has the socket of a server, as emacsclient looks for it."""
+    if os.sep in name:
+        return os.path.abspath(os.path.expanduser(name))
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.path.exists(found := os.path.join(runtime, "emacs", name)):
+        return found
+    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where Emacs has it
+    return os.path.join(folder, f"emacs{os.geteuid()}", name)
+
+
+def check_owner(path: str) -> None:
+    """Raise where there is no socket, or one that others could have put there."""
+    try:
+        found, folder = os.stat(path), os.stat(os.path.dirname(path))
+    except OSError:
+        raise absent(path) from None
+    if not stat.S_ISSOCK(found.st_mode):
+        raise absent(path)
+    if found.st_uid != os.geteuid() or folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
+        raise failed(f"{path} is refused: the socket and its folder must be yours alone")
+
+
+def check_peer(connection: socket.socket) -> None:
+    """Raise where it is not a process of the same user that listens, as far as the system says."""
+    if sys.platform == "linux":
+        size = struct.calcsize("3i")
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        if struct.unpack("3i", credentials)[1] != os.geteuid():
+            raise failed("the process behind the socket of Emacs is another user's")
+
+
+def absent(path: str) -> Unsupported:
+    """Say that there is no Emacs."""
+    return Unsupported(f"no Emacs listens at {path}; start one with M-x server-start")
+
+
+def failed(what: str) -> RpcError:
+    """Say what went wrong on the way."""
+    return RpcError(REQUEST_FAILED, f"{TITLES[REQUEST_FAILED]}: {what}")
+
+
+# The protocol of emacsclient.
+
+
+def form_of(folder: str) -> str:
+    """Return the form to evaluate, quoted; base64 has nothing that would need more than that."""
+    text = b64encode(os.fsencode(folder)).decode("ascii")
+    form = f"(if (fboundp 'duet-rpc-serve-mcp) (duet-rpc-serve-mcp \"{text}\") 'missing)"
+    return form.replace(" ", "&_")
+
+
+def read_printed(connection: socket.socket) -> str:
+    """Return what Emacs prints as the value of the form, to the end of the connection."""
+    received = bytearray()
+    while chunk := connection.recv(CHUNK):
+        received += chunk
+    printed = []
+    for line in received.decode("utf-8", "replace").split("\n"):
+        word, _, text = line.partition(" ")
+        if word in ("-print", "-print-nonl"):
+            printed.append(text)
+        elif word == "-error":
+            raise failed(f"Emacs answered with an error: {unquote(text)[:500]}")
+    if not printed:
+        raise failed("Emacs closed the connection without an answer; it may have exited")
+    return unquote("".join(printed)).strip()
+
+
+def unquote(text: str) -> str:
+    """Return an argument of the protocol as it was."""
+    return re.sub("&(.)", lambda found: QUOTED.get(str(found[1]), str(found[1])), text)
+
+
+QUOTED = {"_": " ", "n": "\n"}
+
+
+def check_printed(printed: str) -> None:
+    """Raise where the form has not had the value that it has where all is well."""
+    if printed == "missing":
+        raise Unsupported("duet-rpc.el is not loaded in that Emacs: evaluate (require 'duet-rpc)")
+    if printed == "nil":
+        raise failed("quit in Emacs")
+
+
+# The files that request and reply are in.
+
+
+@contextmanager
+def private_folder(socket_path: str) -> Iterator[str]:
+    """Make a folder for one call, beside the socket, where Emacs sees it and nobody else."""
+    with TemporaryDirectory(prefix="duet-rpc-", dir=os.path.dirname(socket_path)) as folder:
+        yield folder
+
+
+def write(path: str, text: str) -> None:
+    """Write a request."""
+    with open(path, "xb") as file:
+        file.write(text.encode("utf-8", "surrogatepass"))
+
+
+def read_reply(path: str) -> Any:
+    """Return what duet-rpc.el has answered."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return loads(file.read())
+    except (OSError, *NOT_JSON):
+        raise failed("Emacs left no answer that could be read") from None
+
+
+class EmacsCaller:
+    """Answers what a method asks of Emacs."""
+
+    def __init__(self, server: EmacsServer, about: About) -> None:
+        self._server = server
+        self._about = about
+
+    def answer(self, question: Question) -> object:
+        """Ask Emacs."""
+        return self._server.ask(question.kind, question.params, self._about)

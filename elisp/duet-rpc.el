@@ -5447,17 +5447,26 @@ ID is the one that eglot has given it; without one, it is a notification."
      (t
       (duet-rpc--notify server topic params)
       (when (equal name "exit")
-        (delete-process process))))))
+        (delete-process process)
+        ;; Some servers rely on being killed.
+        (duet-rpc--request-for-eglot server connection "gateway/stop"))))))
 
 (defun duet-rpc--eglot-connect (server connection)
   "Let CONNECTION of eglot have what its backend of SERVER sends.
 A process that has been initialized before cannot be used again."
   (let* ((backend (slot-value connection 'backend))
-         (other (cdr (assoc backend (duet-rpc--server-eglot server)))))
+         (other (cdr (assoc backend (duet-rpc--server-eglot server))))
+         (status (cdr (assoc backend (duet-rpc--server-backends server)))))
     (setf (alist-get backend (duet-rpc--server-eglot server) nil nil #'equal) connection)
-    (when (and other (slot-value other 'initialized))
-      (duet-rpc--async-request server "gateway/restart" (list :backend backend)
-                               :success-fn #'ignore))))
+    (when (or (and other (slot-value other 'initialized))
+              (equal (plist-get status :state) "stopping"))
+      (duet-rpc--request-for-eglot server connection "gateway/restart"))))
+
+(defun duet-rpc--request-for-eglot (server connection method)
+  "Send SERVER the request METHOD about the backend of CONNECTION."
+  (duet-rpc--async-request server method
+                           (list :backend (slot-value connection 'backend))
+                           :success-fn #'ignore))
 
 (defun duet-rpc--eglot-handler (server topic slot)
   "Return the function with which eglot handles TOPIC from SERVER, or nil.

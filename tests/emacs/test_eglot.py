@@ -1,4 +1,4 @@
-"""eglot with pylsp and pyright behind the daemon, in an Emacs that has eglot."""
+"""eglot with pylsp, pyright and rassumfrassum behind the daemon, in an Emacs that has eglot."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tests.emacs.support import ROOT, TESTS, run
 from tests.gateway import write_config
 
 SERVERS = ROOT / "build" / "servers"
+PROGRAMS = SERVERS / "venv" / "bin"
 COMMANDS = {
-    "pylsp": [str(SERVERS / "venv" / "bin" / "pylsp")],
+    "pylsp": [str(PROGRAMS / "pylsp")],
+    "rass": [str(PROGRAMS / "rass"), "--", str(PROGRAMS / "pylsp")],
     "pyright": ["node", str(SERVERS / "node_modules/pyright/langserver.index.js"), "--stdio"],
 }
 
@@ -39,7 +41,7 @@ def with_eglot(
     command = COMMANDS[request.param]
     if run(emacs, environment, "--eval", "(require 'eglot)").returncode != 0:
         pytest.skip(f"{emacs} has no eglot")
-    if not Path(command[min(1, len(command) - 1)]).exists():
+    if not all(Path(word).exists() for word in command if "/" in word):
         missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
         missing(f"{request.param} is not installed")
     for name in ("project", "other"):

@@ -57,14 +57,16 @@ class ContentLengthDecoder:
     """Turns chunks of bytes into frames and faults."""
 
     __slots__ = (
-        "_buffer", "_finished", "_from_server", "_last", "_length", "_line", "_refusal",
+        "_buffer", "_finished", "_from_server", "_length", "_line", "_refusal", "_returned",
         "_scan", "_search", "_seen", "_state",
     )  # fmt: skip
 
     def __init__(self, from_server: bool = False) -> None:
         self._from_server = from_server
         self._buffer = bytearray()
-        self._last = b""  # the body of the last frame, for `reject`
+        # The size of the body that `next` returned last. It stays in the buffer until the next
+        # call, because `reject` could not put it back without moving all that is behind it.
+        self._returned = 0
         self._seen = -1  # a header that ends here or before begins inside a broken frame
         self._search = HeaderSearch()  # for LOST, and for a body inside a broken frame
         self._finished = False
@@ -87,7 +89,9 @@ class ContentLengthDecoder:
 
     def next(self) -> bytes | Fault | None:
         """Return the next frame's body or a fault, or None where more bytes are needed."""
-        self._last = b""
+        if self._returned:
+            self._drop(self._returned)
+            self._returned = 0
         if self._state is HEADER:
             if not self._buffer:
                 return None
@@ -110,8 +114,9 @@ class ContentLengthDecoder:
         end = start + int(usual[1])
         if not end <= len(buffer) <= BODY_MAX:
             return None
-        self._last = body = bytes(buffer[start:end])
-        del buffer[:end]
+        body = bytes(buffer[start:end])
+        del buffer[:start]
+        self._returned = end - start
         return body
 
     def _step(self, state: State) -> bytes | Fault | None:
@@ -130,14 +135,14 @@ class ContentLengthDecoder:
         too short, and its rest is still to come. Searching from its beginning finds the
         next frame in both cases.
         """
-        self._buffer[:0] = self._last
-        self._seen = max(self._seen + len(self._last), len(self._last))
-        self._last = b""
+        self._seen = max(self._seen, self._returned)
+        self._returned = 0
         self._enter(LOST)
 
     def expire(self) -> None:
         """Discard the frame that did not arrive in time, and all that arrived of it."""
         self._drop(len(self._buffer))
+        self._returned = 0
         self._enter(LOST)
 
     def finish(self) -> None:
@@ -149,7 +154,7 @@ class ContentLengthDecoder:
         """True inside a frame, where the rest must come in time."""
         if self._state is LOST:
             return self._search.section < self._search.line
-        return bool(self._buffer) or self._state is not HEADER
+        return len(self._buffer) > self._returned or self._state is not HEADER
 
     def _drop(self, size: int) -> None:
         del self._buffer[:size]
@@ -248,8 +253,7 @@ class ContentLengthDecoder:
         if length > len(self._buffer):
             return self._cut_off_body()
         body = bytes(memoryview(self._buffer)[:length])
-        self._drop(length)
-        self._last = body
+        self._returned = length
         return self._end_body(None, body)
 
     def _end_body(self, error: Error | None, body: bytes) -> bytes | Fault:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +14,7 @@ from duet_rpc.jsonrpc.content_length import ContentLengthDecoder, State
 from duet_rpc.jsonrpc.errors import Fault
 from duet_rpc.jsonrpc.framing import encode_content_length
 from duet_rpc.jsonrpc.limits import BODY_MAX, HEADER_MAX, PEEK
+from duet_rpc.jsonrpc.messages import InvalidMessage, Request
 from duet_rpc.jsonrpc.reader import MessageReader
 from tests.hostile import (
     AFTER_LOSS,
@@ -311,6 +313,33 @@ def test_after_a_timeout_headers_are_read_from_their_start(late: bytes) -> None:
             event = decoder.next()
         assert isinstance(event, Fault)
         assert event.error.data == {"reason": "unsupported-content-type"}
+
+
+class Moved(bytearray):
+    """A buffer that counts the bytes that are moved where something is inserted in front of them.
+
+    What is deleted at the front moves nothing in CPython.
+    """
+
+    bytes = 0
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        before = len(self)
+        super().__setitem__(at, value)
+        if len(self) != before:
+            self.bytes += before
+
+
+@pytest.mark.parametrize("inner", [b"{x", b"{" + b"x" * 500], ids=len)
+def test_broken_frames_in_a_frame_move_nothing(inner: bytes) -> None:
+    reader = MessageReader()
+    moved = reader._decoder._buffer = Moved()  # type: ignore[attr-defined]
+    data = frame(b"{" + frame(inner) * 1000)
+    reader.feed(data + GOOD)
+    faults = [reader.next() for _ in range(1001)]
+    assert all(isinstance(each, InvalidMessage) for each in faults)
+    assert isinstance(reader.next(), Request)
+    assert moved.bytes <= len(data)
 
 
 def test_header_lines_without_a_length_time_out() -> None:

@@ -20,6 +20,7 @@ from bench.goals import Samples
 from bench.install import BUILD, TOP, install
 from bench.picture import draw
 from bench.programs import DUET, Program, mcp_programs, rpc_programs
+from bench.proxy import from_proxy
 from bench.report import as_json, as_page, as_text, goals, medians
 from bench.traffic import Traffic
 
@@ -53,6 +54,8 @@ def main() -> None:
     take_turns(sessions.growth, ours, 0, samples)
     tell("gateway")
     samples.update(sessions.gateway(rounds))
+    tell("proxy")
+    samples.update(from_proxy(rounds))
     tell("author")
     samples.update(from_author(rounds))
     tell("Emacs")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.author import LOADING
 from bench.programs import DUET, LEAN, LOW_LEVEL, LSP_JSONRPC, MCP_SERVER, PYGLS, RASS, VSCODE
+from bench.proxy import FASTMCP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +63,9 @@ def list_rows(samples: Samples) -> list[Row]:
         Row("mcp_start", "MCP: spawn to first reply", "ms", 8.0, (LOW_LEVEL, MCP_SERVER), True),
         Row("mcp_trip", "MCP: round trip of tools/call", "µs", 5.0, (LOW_LEVEL, MCP_SERVER), True),
         Row("gateway", "gateway: added to a round trip", "µs", 0.3, (RASS,)),
+        Row("proxy_list", "MCP, 3 servers: spawn to their tools", "ms", 5.0, (FASTMCP,), True),
+        Row("proxy_trip", "MCP, 3 servers: round trip of a call", "µs", 5.0, (FASTMCP,), True),
+        Row("proxy_memory", "MCP, 3 servers: memory of the gateway", "MB", 0.5, (FASTMCP,)),
     ]
 
 

@@ -9,8 +9,9 @@ from dataclasses import asdict
 
 from bench.goals import Samples, judge, list_rows, number, spread
 from bench.programs import DUET, LEAN, LOW_LEVEL, LSP_JSONRPC, MCP_SERVER, PYGLS, RASS, VSCODE, C
+from bench.proxy import FASTMCP
 
-ORDER = (DUET, LSP_JSONRPC, VSCODE, PYGLS, LOW_LEVEL, MCP_SERVER, RASS, LEAN, C)
+ORDER = (DUET, LSP_JSONRPC, VSCODE, PYGLS, LOW_LEVEL, MCP_SERVER, FASTMCP, RASS, LEAN, C)
 
 Table = list[list[str]]
 """The first line has the heads."""

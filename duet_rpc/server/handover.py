@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from duet_rpc.program import own_command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from duet_rpc.methods.scripts import Scripts
 
 VARIABLE = "DUET_RPC_HANDOVER"
@@ -54,8 +56,10 @@ class Handover:
         return found
 
 
-def replace_process(descriptors: tuple[int, int], passed: Passed) -> None:
-    """Become the router; raises OSError where that fails."""
+def replace_process(
+    descriptors: tuple[int, int], passed: Passed, is_wanted: Callable[[], bool]
+) -> None:
+    """Become the router, or return where a signal has come before; raises OSError if it fails."""
     import tempfile
 
     with tempfile.TemporaryFile() as file:
@@ -71,7 +75,9 @@ def replace_process(descriptors: tuple[int, int], passed: Passed) -> None:
         os.dup2(descriptors[1], 1)
         environment = {**os.environ, VARIABLE: str(file.fileno())}
         words = [*own_command(), *sys.argv[1:]]
-        os.execve(words[0], words, environment)  # noqa: S606
+        # Last of all: from here on a signal waits for the new program.
+        if is_wanted():
+            os.execve(words[0], words, environment)  # noqa: S606
 
 
 def take_passed() -> Passed | None:

@@ -231,13 +231,14 @@ class Intake:
 
     def take_faults(self) -> list[Arrival]:
         """Remove what is invalid from the queue, and return it."""
-        faults = [
-            each
-            for each in self._queue
-            if isinstance(each, Arrival) and isinstance(each.message, InvalidMessage)
-        ]
-        for each in faults:
-            self._queue.remove(each)
+        faults: list[Arrival] = []
+        others: deque[Item] = deque()
+        for each in self._queue:
+            if isinstance(each, Arrival) and isinstance(each.message, InvalidMessage):
+                faults.append(each)
+            else:
+                others.append(each)
+        self._queue = others
         return faults
 
     def unanswered(self) -> bytes:

@@ -78,9 +78,13 @@ class Lifecycle:
             if ORDER.index(state) <= ORDER.index(self._state):
                 return False
             self._state = state
-            if self.deadline is None:  # the first reason to leave starts the clock
-                self.deadline = monotonic() + WORK_WINDOW
+            self.limit_work()
             return True
+
+    def limit_work(self) -> None:
+        """Start the clock, once: by the first reason to leave, or to become another program."""
+        if self.deadline is None:
+            self.deadline = monotonic() + WORK_WINDOW
 
     def end_input(self) -> None:
         """Answer what has arrived, then leave: the client sends no more."""

@@ -19,7 +19,7 @@ from duet_rpc.server.children import Children
 from duet_rpc.server.dispatch import call
 from duet_rpc.server.guard import Guard
 from duet_rpc.server.handover import Passed, replace_process
-from duet_rpc.server.lifecycle import Lifecycle
+from duet_rpc.server.lifecycle import Lifecycle, State
 from duet_rpc.server.loop import Server
 from duet_rpc.server.stdio import Stdio
 from duet_rpc.server.user_methods import UserMethods
@@ -133,6 +133,7 @@ def hand_over(
         server.serve(fault)
     server.log.info("a file of methods is a worker of its own: becoming the router")
     server.outbox.flush()
+    server.lifecycle.limit_work()
     end_methods(server, children)
     children.end()
     server.stdio.release()
@@ -144,4 +145,14 @@ def hand_over(
             *server.handler.passed_on,
             input=server.intake.unanswered(),
         ),
+        lambda: not must_leave(server),
     )
+    server.lifecycle.exit()
+
+
+def must_leave(server: Server) -> bool:
+    """Return whether a signal has come that ends the daemon."""
+    name = server.stdio.wake_up.read()
+    if name is not None:
+        server.lifecycle.stop(f"{name} received")
+    return server.lifecycle.state is State.STOPPING

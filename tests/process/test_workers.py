@@ -137,6 +137,32 @@ def test_no_call_is_lost_when_the_daemon_becomes_the_router(tmp_path: Path, fold
         assert [each["error"]["code"] for each in replies if "error" in each] == [-32600, -32700]
 
 
+STOP = "from duet_rpc import on_stop\nimport signal\n@on_stop\ndef stop():\n    {}\n"
+
+
+def test_a_signal_while_becoming_the_router_ends_it(tmp_path: Path, folder: Path) -> None:
+    killed = STOP.format("os.kill(os.getpid(), signal.SIGTERM)")
+    write(folder, plain_file("plain") + killed, "plain.py")
+    with rpc(tmp_path) as client:
+        client.call("plain_pid")
+        write(folder, worker_file("first"), "first.py")
+        client.send(request(2, "first_pid"))
+        assert client.process.wait(PATIENCE) == 0
+    assert "SIGTERM received" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("body", ["time.sleep(60)", "while True: pass", "raise SystemExit(3)"])
+def test_no_on_stop_keeps_it_from_becoming_the_router(
+    tmp_path: Path, folder: Path, body: str
+) -> None:
+    write(folder, plain_file("plain") + STOP.format(body), "plain.py")
+    with rpc(tmp_path) as client:
+        assert client.call("plain_pid") == client.process.pid
+        write(folder, worker_file("first"), "first.py")
+        assert client.call("first_pid") != client.process.pid
+        assert client.call("plain_pid") != client.process.pid
+
+
 def test_log_level_and_loaded_files_survive_becoming_a_router(tmp_path: Path, folder: Path) -> None:
     elsewhere = write(tmp_path / "elsewhere", plain_file("e"), "e.py")
     with rpc(tmp_path) as client:

@@ -71,8 +71,8 @@ class Mcp(Client):
 
 
 @contextmanager
-def mcp(version: str = "", command: Sequence[str | Path] = SOURCE) -> Iterator[Mcp]:
-    client = Mcp([*command, "mcp", "--methods", TOOLS], framing="lines")
+def mcp(version: str = "", command: Sequence[str | Path] = SOURCE, *options: str) -> Iterator[Mcp]:
+    client = Mcp([*command, "mcp", "--methods", TOOLS, *options], framing="lines")
     try:
         if version in HANDSHAKE:
             reply = client.ask("initialize", {"protocolVersion": version, "capabilities": {}})
@@ -254,6 +254,26 @@ def test_a_tool_is_described_in_the_words_of_the_version(version: str) -> None:
         {"type": "integer"},
         {"type": "number"},
     ]
+
+
+@pytest.mark.parametrize("version", EVERY)
+def test_a_tool_has_a_description_and_what_is_required_first(version: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from duet_rpc import command, method\n"
+        "@method\ndef countWords(a: int = 1, *, z: int, b: int = 2, c: str): ...\n"
+        "@command\ndef tidy_up(): ' '\n"
+        "@method('été')\ndef f(): ...\n"
+    )
+    with mcp(version, [*SOURCE], "--methods", "system", "--methods", str(file)) as client:
+        tools = client.tools()
+    assert all(tool["description"].strip() for tool in tools.values())
+    assert tools["countWords"]["description"] == "Count words"
+    assert tools["tidy_up"]["description"] == "Tidy up"
+    schema = tools["countWords"]["inputSchema"]
+    assert schema["required"] == ["z", "c"]
+    assert [*schema["properties"]] == ["z", "c", "a", "b"]
+    assert tools["system.echo"]["inputSchema"]["required"] == ["message"]
 
 
 def test_a_stateless_list_says_how_long_it_is_valid() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.process.test_mcp import HANDSHAKE, MODERN, Mcp
 from tests.process.test_mcp_asking import FORM, Asked
-from tests.support import SOURCE
+from tests.support import SOURCE, wait_for_file
 from tests.terminal import environment, invoke
 
 FILE = '''
@@ -265,6 +265,17 @@ def test_debug_tells_the_log_and_not_the_client(tmp_path: Path) -> None:
     assert "secret" not in json.dumps(failed)
     client.process.kill()
     assert b"a secret" in client.process.communicate()[1]
+
+
+def test_ping_is_answered_while_a_resource_is_read(tmp_path: Path) -> None:
+    text = (
+        "import pathlib, time\nfrom duet_rpc import resource\n@resource('slow://it')\n"
+        f"def slow():\n    pathlib.Path({str(tmp_path / 'began')!r}).touch()\n    time.sleep(60)\n"
+    )
+    with client_of(tmp_path / "own.py", text=text) as client:
+        client.post("resources/read", {"uri": "slow://it"})
+        wait_for_file(tmp_path / "began")
+        assert client.ask("ping")["result"] == {}
 
 
 def test_a_large_resource_arrives_whole(tmp_path: Path) -> None:

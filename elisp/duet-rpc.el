@@ -4894,7 +4894,10 @@ request; the reply goes into the file \"reply\"."
                                      duet-rpc--tools)))
     (duet-rpc--show-ai-call request)
     (with-current-buffer (window-buffer (selected-window))
-      (let ((session (duet-rpc--mcp-session (plist-get request :session))))
+      ;; The result of a tool is text for a model, which keeps no objects.
+      (let ((session (if (equal (plist-get request :method) "tool")
+                         (duet-rpc--make-server)
+                       (duet-rpc--mcp-session (plist-get request :session)))))
         (condition-case err
             (let ((inhibit-quit nil))
               (list :result (duet-rpc--run-for-mcp session request)))

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from duet_rpc.methods.asking import Question
 
-CALL_TIMEOUT = 2.0
-"""Seconds within which Emacs begins with a call, or is busy."""
+CALL_TIMEOUT = 1.5
+"""Seconds within which Emacs begins with a call, or is busy: the caller hears so within 2 s."""
 
 LIST_TIMEOUT = 1.0
 """Seconds that a list of tools waits for Emacs."""
@@ -61,7 +61,7 @@ class EmacsServer:
     """The server of one Emacs, asked through a new connection each time."""
 
     def __init__(self, name: str | None) -> None:
-        self._path = socket_path(name or os.environ.get("EMACS_SOCKET_NAME") or "server")
+        self._name = name or os.environ.get("EMACS_SOCKET_NAME") or "server"
         self._session = f"{os.getpid()}-{monotonic()}"  # whose handles Emacs keeps apart
 
     def ask(self, what: str, params: object, about: About, timeout: float = CALL_TIMEOUT) -> Any:
@@ -77,11 +77,12 @@ class EmacsServer:
         return reply["result"]
 
     def _evaluate(self, request: str, timeout: float) -> Any:
-        with self._connect(timeout) as connection, private_folder(self._path) as folder:
+        path = socket_path(self._name)  # it may begin or end at any time
+        with connect(path, timeout) as connection, private_folder(path) as folder:
             try:
                 connection.sendall(GREETING)
                 if not connection.recv(CHUNK):
-                    raise failed(f"the Emacs at {self._path} closed the connection")
+                    raise failed(f"the Emacs at {path} closed the connection")
                 connection.settimeout(None)  # it has begun: from here on, a call may take its time
                 write(os.path.join(folder, REQUEST), request)
                 connection.sendall(f"-eval {form_of(folder)}\n".encode("ascii"))
@@ -91,22 +92,6 @@ class EmacsServer:
             except OSError as error:
                 raise failed(f"the connection to Emacs broke: {error.strerror}") from None
             return read_reply(os.path.join(folder, REPLY))
-
-    def _connect(self, timeout: float) -> socket.socket:
-        check_owner(self._path)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(timeout)
-        try:
-            connection.connect(self._path)
-            check_peer(connection)
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, (socket.timeout, BlockingIOError)):
-                raise failed("Emacs is busy: it does not accept connections") from None
-            if isinstance(error, OSError):
-                raise absent(self._path) from None
-            raise
-        return connection
 
 
 def socket_path(name: str) -> str:
@@ -118,6 +103,24 @@ def socket_path(name: str) -> str:
         return found
     folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where Emacs has it
     return os.path.join(folder, f"emacs{os.geteuid()}", name)
+
+
+def connect(path: str, timeout: float) -> socket.socket:
+    """Connect to the server of an Emacs, if it is the user's own."""
+    check_owner(path)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout)
+    try:
+        connection.connect(path)
+        check_peer(connection)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, (socket.timeout, BlockingIOError)):
+            raise failed("Emacs is busy: it does not accept connections") from None
+        if isinstance(error, OSError):
+            raise absent(path) from None
+        raise
+    return connection
 
 
 def check_owner(path: str) -> None:

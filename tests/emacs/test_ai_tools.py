@@ -20,7 +20,7 @@ import pytest
 
 from tests.emacs.support import EMACSEN, LIBRARY, ROOT
 from tests.process.test_mcp import MODERN, Mcp
-from tests.support import RESTORE_SIGNALS, SOURCE, wait_until
+from tests.support import RESTORE_SIGNALS, SOURCE, shortest, wait_until
 
 TOOLS = r"""
 (require 'cl-lib)
@@ -185,6 +185,15 @@ def test_arguments_and_results_are_converted(client: Mcp) -> None:
     given = {"n": 5, "yes": True, "where": "there", "list": [1, [False]], "plist": {"k": None}}
     assert text_of(client.tool("test_types", **given)) == '(5 t "there" [1 [nil]] (:k nil))'
     assert text_of(client.tool("test_types", n=5, yes=False)) == "(5 nil nil nil nil)"
+
+
+def test_emacs_keeps_nothing_for_the_result_of_a_tool(client: Mcp) -> None:
+    count = "(apply #'+ (mapcar (lambda (s) (hash-table-count (duet-rpc--server-handles (cdr s))))"
+    count += " duet-rpc--mcp-sessions))"
+    before = lisp(client, count)
+    for _ in range(3):
+        client.tool("values")
+    assert lisp(client, count) == before
 
 
 @pytest.mark.parametrize(
@@ -365,13 +374,15 @@ def test_a_busy_emacs_is_an_error_within_two_seconds(emacs_program: str, run: Pa
             client,
             "(progn (run-with-timer 0 nil (lambda () (let ((inhibit-quit nil)) (while t)))) nil)",
         )
-        began = time.monotonic()
-        result = client.tool("test_echo", text="x")
-        assert time.monotonic() - began < 2.5
-        assert "Emacs is busy: it did not answer within 2 s" in text_of(result)
-        began = time.monotonic()
+
+        def call() -> float:
+            began = time.monotonic()
+            result = client.tool("test_echo", text="x")
+            assert "Emacs is busy: it did not answer" in text_of(result)
+            return time.monotonic() - began
+
+        assert shortest(call, 2) < 2
         assert "test_echo" in client.tools()  # as they were
-        assert time.monotonic() - began < 2
         editor.type("\x07")
         wait_until(lambda: not client.tool("use_emacs", text="x")["isError"], "Emacs is free")
         log = lisp(client, '(with-current-buffer "*duet-rpc AI calls*" (buffer-string))')

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from duet_rpc.command_line import Arguments, Options
     from duet_rpc.config.files import Config
+    from duet_rpc.gateway.router import Router
     from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.log import Log
     from duet_rpc.server.loop import Handler, Server
@@ -260,7 +261,7 @@ def run_router(
     from duet_rpc.workers.plan import Plan
 
     command, options = arguments.command or "rpc", arguments.options
-    kind = Gateway
+    kind: Callable[..., Router] = Gateway
     if command == "mcp":
         from duet_rpc.gateway.mcp import McpGateway
 

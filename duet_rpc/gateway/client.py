@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from duet_rpc.jsonrpc.messages import Message
 
     class ClientHandler(Protocol):
-        """Who is told what the client sends, and what becomes of the connection."""
+        """Who is told what the client sends."""
 
         def handle_message(self, message: Message) -> None:
             """Handle a message."""
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
         def handle_expired_frame(self) -> None:
             """Handle a frame that was not complete in time."""
+
+    class ClientOwner(Protocol):
+        """Who is told what becomes of the connection."""
 
         def handle_end_of_input(self) -> None:
             """Handle the end of the client's input."""
@@ -78,10 +81,12 @@ class ClientConnection:
         framing: Framing | None,
         read_timeout: float,
         handler: ClientHandler,
+        owner: ClientOwner,
     ) -> None:
         reading, writing = descriptors
         self._loop = loop
         self._handler = handler
+        self._owner = owner
         self._stream = MessageStream(
             loop,
             reading,
@@ -97,7 +102,7 @@ class ClientConnection:
         self.on_first_send: Callable[[], object] | None = None
         self.output = WriteQueue(loop, writing)
         self.output.on_drain = self._handle_drain
-        self.output.on_error = handler.handle_lost_client
+        self.output.on_error = owner.handle_lost_client
         self.release = make_nonblocking(writing)  # undoes it
 
     # Reading.
@@ -142,7 +147,7 @@ class ClientConnection:
     def _handle_look(self, is_closed: bool) -> None:
         if is_closed and self._state is Intake.OPEN:
             self._state = Intake.CLOSED
-            self._handler.handle_end_of_input()
+            self._owner.handle_end_of_input()
         self.update_reading()
 
     def _handle_input(self) -> None:
@@ -155,7 +160,7 @@ class ClientConnection:
             self._stream.reader.finish()
             self._handle_messages()
             if not known:
-                self._handler.handle_end_of_input()
+                self._owner.handle_end_of_input()
 
     def _handle_messages(self) -> None:
         """Handle some of the messages that were read, as long as there is room for replies."""
@@ -199,14 +204,14 @@ class ClientConnection:
             self.output.flush()
             if self.output.size > CLIENT_QUEUE_MAX:
                 self.full = True
-                self._handler.handle_flow()
+                self._owner.handle_flow()
         if not self.has_room:
             self.update_reading()
 
     def _handle_drain(self) -> None:
         if self.full and self.output.size < CLIENT_QUEUE_MAX // 2:
             self.full = False
-            self._handler.handle_flow()
+            self._owner.handle_flow()
         if self._behind:  # not now: this may be called while a message is handled
             self._loop.call_soon(self._resume)
         self.update_reading()

@@ -1,8 +1,8 @@
 """`duet-rpc mcp --gateway`: the tools of all MCP servers and the user's methods, as one server.
 
-It is the gateway with another client in front of it: one that speaks MCP by lines and
-knows tools and nothing else. The workers with the user's methods speak MCP here, too. Their
-files are looked at for each list, and for each call of a tool that nobody else has.
+It is the router for a client that speaks MCP by lines and knows tools and nothing else. The
+workers with the user's methods speak MCP here, too. Their files are looked at for each list,
+and for each call of a tool that nobody else has.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.dialects import MCP
-from duet_rpc.gateway.gateway import LIST_CHANGED, Gateway
+from duet_rpc.gateway.gateway import LIST_CHANGED
+from duet_rpc.gateway.own import refuse
+from duet_rpc.gateway.router import Router, send_preparing
+from duet_rpc.gateway.state import State
 from duet_rpc.gateway.tools import rename, rename_call
 from duet_rpc.gateway.wire import id_in, params_of, raw, value_at
 from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, TITLES, Error, RpcError
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from duet_rpc.config.processes import BackendSettings, WorkerSettings
     from duet_rpc.gateway.backend import Backend
     from duet_rpc.gateway.pending import Outcome
-    from duet_rpc.gateway.runtime import Front, Runtime, Times
+    from duet_rpc.gateway.runtime import Front, Times
     from duet_rpc.gateway.tools import Merged, Tool
     from duet_rpc.gateway.worker import Worker
     from duet_rpc.log import Log
@@ -44,8 +47,8 @@ if TYPE_CHECKING:
     from duet_rpc.workers.plan import Plan
 
 
-class McpGateway(Gateway):
-    """The gateway, for an MCP client."""
+class McpGateway(Router):
+    """The router for an MCP client."""
 
     dialect = MCP
     replies_to_cancelled = False
@@ -61,38 +64,39 @@ class McpGateway(Gateway):
     ) -> None:
         self._session = Session()
         super().__init__(descriptors, log, backends, times, plan, front)
+        self._batch = front.batch  # asked for on the command line
         self._is_announced = False  # the client knows that there are new tools
         self._listed: dict[str, Tool] = {}  # by the names that the client was told last
         self._merged: Merged | None = None  # what they were made of
+        if front.passed is not None:
+            self._take_over(front.passed, plan)
 
     # Messages of the client.
 
-    def _make_worker(self, settings: WorkerSettings, runtime: Runtime) -> Worker:
+    def _make_worker(self, settings: WorkerSettings) -> Worker:
         settings.dialect, settings.framing = "mcp", "lines"
-        worker = super()._make_worker(settings, runtime)
+        worker = super()._make_worker(settings)
         self._offer_version_to(worker)
         return worker
 
     def _take_over(self, passed: Passed, plan: Plan) -> None:
-        super()._take_over(passed._replace(knows_methods=False), plan)
+        """Go on where a daemon has left off."""
+        for path in passed.loaded:
+            plan.add_source(path)
+        self._runtime.client.feed(passed.input)
         if passed.handshake is not None:
             self._session.handshake = VERSIONS[passed.handshake]
-            self._loop.call_soon(self._announce_tools)
-
-    @property
-    def accepts_batches(self) -> bool:
-        """True where the client may send arrays: in one version of MCP, or where asked for."""
-        handshake = self._session.handshake
-        return self._accepts_batches or (handshake is not None and handshake.batch)
+            self._handle_handshake()
+            self._runtime.loop.call_soon(self._announce_tools)
 
     def _handle_notification(self, notification: Notification) -> None:
         if notification.method == MCP.cancel:
             self._requests.cancel(notification, MCP.cancel_key)
             known, id = id_in(params_of(notification), MCP.cancel_key)
             if known:
-                self._batches.drop(id)
+                self._front.drop_reply(id)
         elif not notification.method.startswith("notifications/"):
-            self._log.warn(TITLES[METHOD_NOT_FOUND], notification.method)
+            self._runtime.log.warn(TITLES[METHOD_NOT_FOUND], notification.method)
 
     def _handle_request(self, request: Request) -> None:
         if self._requests.refuse_duplicate(request):
@@ -102,8 +106,8 @@ class McpGateway(Gateway):
             version = self._session.begin(id, method, None if params is None else params.value)
             if isinstance(version, str):
                 if method == "initialize":
-                    self._offer_version()
-                self._send(Success(id, raw(version)))
+                    self._handle_handshake()
+                self._front.send(Success(id, raw(version)))
             elif version is None:
                 self._refuse(request, dispatch.not_found(method))
             elif method == "tools/list":
@@ -113,8 +117,13 @@ class McpGateway(Gateway):
         except RpcError as error:
             self._refuse(request, Refused(Error(error.code, error.message, error.data)))
 
-    def _offer_version(self) -> None:
+    def _refuse(self, request: Request, refused: Refused) -> None:
+        refuse(request, refused, self._runtime.log, self._front.send)
+
+    def _handle_handshake(self) -> None:
         """Let the user's methods speak the version that the client speaks."""
+        handshake = self._session.handshake
+        self._front.accepts_batches = self._batch or (handshake is not None and handshake.batch)
         for worker in self._workers:
             self._offer_version_to(worker)
 
@@ -133,7 +142,7 @@ class McpGateway(Gateway):
             if self._requests.is_own(id):
                 self._requests.finish_own(id, raw(self._write_list(merged, version)))
 
-        self._tools.collect(self._times.list, done)
+        self._tools.collect(self._runtime.times.list, done)
 
     def _write_list(self, merged: Merged, version: Version) -> str:
         if merged is not self._merged:
@@ -180,14 +189,22 @@ class McpGateway(Gateway):
             self._tools.invalidate(backend.name)
             self._announce_tools()
 
-    def _announce_state(self, backend: Backend) -> None:
-        """Send nothing: MCP has no word for the state of a server behind a server."""
+    def handle_backend_state(self, backend: Backend) -> None:
+        """Ask a server that is ready for its tools; MCP has no word for any other state."""
+        if backend.state is State.READY:
+            self._tools.handle_ready(backend.name)
+        else:
+            self._tools.forget(backend.name)
+
+    def handle_preparing(self, backend: Backend, text: str) -> None:
+        """Tell those who wait for a worker what it does before it is ready."""
+        send_preparing(backend, text, self.dialect, self._front.send)
 
     def _announce_tools(self) -> None:
         """Tell the client of new tools, once until it asks for them: a server may go on and on."""
         if self._session.handshake is not None and not self._is_announced:
             self._is_announced = True
-            super()._announce_tools()
+            self._front.send(Notification(LIST_CHANGED))
 
 
 def name_tools(tools: list[Tool]) -> dict[str, Tool]:

@@ -7,7 +7,7 @@ has here and with the parameters that its schema names.
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duet_rpc.gateway.worker import Worker
 from duet_rpc.jsonrpc.jsontext import dumps, replace
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from duet_rpc.methods.registry import Registry
 
 
-class MethodLists:
+class MethodLists(NamedTuple):
     """What the lists are made of: our own methods, and those of the workers."""
 
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
-        self.entries: list[tuple[str, dict[str, Any]]] = []  # a worker's name, what it has said
+    registry: Registry
+    entries: list[tuple[str, dict[str, Any]]]  # a worker's name, what it has said
 
 
 def status_of(backend: Backend) -> dict[str, object]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from duet_rpc import __version__
 from duet_rpc.failures import describe
-from duet_rpc.gateway.gateway import Gateway
 from duet_rpc.gateway.runtime import Times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from duet_rpc.config.processes import BackendSettings
+    from duet_rpc.gateway.router import Router
     from duet_rpc.log import Log
 
 SPARE_DESCRIPTORS = 64
@@ -25,8 +25,8 @@ def serve(
     descriptors: tuple[int, int],
     log: Log,
     backends: Iterable[BackendSettings],
+    kind: Callable[..., Router],
     times: Times | None = None,
-    kind: Callable[..., Gateway] = Gateway,
 ) -> None:
     """Serve one client until it or a signal ends it; does not return."""
     code = 1

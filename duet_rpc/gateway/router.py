@@ -1,0 +1,198 @@
+"""What every router has: one client, its backends and workers, and the way from start to exit.
+
+Messages of the client go to a backend and messages of a backend to the client; ids and progress
+tokens are exchanged on the way (`client_requests.py`, `backend_requests.py`), and what a message
+carries is passed on as it came. Where a message goes depends on what the client speaks:
+`gateway.py` has the client that names backends and methods, `mcp.py` the one that speaks MCP.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from duet_rpc.gateway.backend import Backend
+from duet_rpc.gateway.backend_requests import BackendRequests
+from duet_rpc.gateway.client_requests import ClientRequests
+from duet_rpc.gateway.dialects import PLAIN
+from duet_rpc.gateway.front import ClientFront, log_failure
+from duet_rpc.gateway.loop import Loop
+from duet_rpc.gateway.runtime import Runtime
+from duet_rpc.gateway.shutdown import SHUTTING_DOWN, Shutdown
+from duet_rpc.gateway.tools import Tools
+from duet_rpc.gateway.worker import Worker
+from duet_rpc.gateway.workers import Workers
+from duet_rpc.jsonrpc.jsontext import dumps, write_id
+from duet_rpc.jsonrpc.messages import Failure, Notification, Request
+from duet_rpc.log import DEBUG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from duet_rpc.config.processes import BackendSettings, WorkerSettings
+    from duet_rpc.gateway.dialects import Dialect
+    from duet_rpc.gateway.runtime import Front, Times
+    from duet_rpc.jsonrpc.messages import Id, Message
+    from duet_rpc.log import Log
+    from duet_rpc.workers.plan import Plan
+
+
+class Router:
+    """Connects one client and its backends; where messages go, a subclass decides."""
+
+    dialect = PLAIN  # how the client speaks of progress and cancel
+    replies_to_cancelled = True
+
+    def __init__(
+        self,
+        descriptors: tuple[int, int],
+        log: Log,
+        backends: Iterable[BackendSettings],
+        times: Times,
+        plan: Plan,
+        front: Front,
+    ) -> None:
+        loop = Loop()
+        self._front = ClientFront(descriptors, front, loop, log, times, self)
+        self._runtime = runtime = Runtime(loop, log, times, self._front.connection)
+        self._backends = {each.name: Backend(each, self, runtime) for each in backends}
+        self._requests = ClientRequests(
+            self._backends, log, self._front.send, self.dialect, self.replies_to_cancelled
+        )
+        self._backend_requests = BackendRequests(loop, log, self._front.send)
+        self._tools = Tools(self._backends, loop, self.fresh_id, runtime.client)
+        self._tools.on_change = self._announce_tools
+        self._shutdown = Shutdown(runtime, self._backends.values(), self._requests)
+        self._workers = Workers(plan, self._backends, self._make_worker, self.fresh_id, runtime)
+
+    def _make_worker(self, settings: WorkerSettings) -> Worker:
+        return Worker(settings, self, self._runtime, self._say)
+
+    def _say(self, level: str, text: str) -> None:
+        """Tell a person."""
+        getattr(self._runtime.log, level)(text)
+        self._front.send(Notification("client/say", {"level": level, "text": text}))
+
+    # Lifecycle.
+
+    def run(self) -> int:
+        """Serve until asked to exit; return the exit code."""
+        self._runtime.loop.watch_signals(self._handle_signal, self._check_backends)
+        self._runtime.client.on_first_send = self._handle_first_send
+        self._runtime.client.update_reading()
+        for backend in list(self._backends.values()):
+            if backend.settings.start == "eager":
+                backend.process.start()
+        self._runtime.loop.run()
+        return self._shutdown.exit_code
+
+    def release(self) -> None:
+        """Give the client's descriptor back as it came."""
+        self._runtime.client.release()
+
+    def _handle_first_send(self) -> None:
+        self._runtime.loop.on_idle = self._runtime.log.start_loguru
+
+    def _check_backends(self) -> None:
+        for backend in list(self._backends.values()):
+            backend.process.check()
+
+    def _handle_signal(self, name: str) -> None:
+        self._runtime.log.info(f"{name} received, shutting down gracefully")
+        self._runtime.client.stop_serving()
+        self._shutdown.begin_after_running()
+
+    def _shut_down(self) -> None:
+        self._runtime.log.info("shutdown requested, shutting down gracefully")
+        self._runtime.client.stop_serving()
+        self._runtime.loop.call_soon(self._shutdown.begin_after_running)
+
+    def handle_lost_client(self, error: OSError) -> None:
+        """Exit: nobody reads what we write."""
+        if isinstance(error, BrokenPipeError):
+            self._runtime.log.error("stdout is closed: the client is gone")
+        else:
+            self._runtime.log.error(f"input or output failed: {error.strerror}")
+        self._shutdown.exit_code = 1
+        self._shutdown.begin()
+
+    def handle_end_of_input(self) -> None:
+        """Exit, but give pending requests a moment."""
+        self._runtime.log.info("stdin closed, shutting down gracefully")
+        self._shutdown.begin_after_replies()
+
+    def handle_flow(self) -> None:
+        """Read the backends and send large lists only while the client has room."""
+        for backend in self._backends.values():
+            backend.resume_reading()
+        self._tools.deliver()
+
+    # Messages of the client.
+
+    def route(self, message: Message) -> None:
+        """Send a message of the client where it belongs."""
+        log = self._runtime.log
+        if self._shutdown.begun:
+            if isinstance(message, Request):
+                self._front.send(Failure(message.id, SHUTTING_DOWN))
+            return
+        if log.level <= DEBUG and isinstance(message, Request):
+            log.debug("received", message.method, write_id(message.id))
+        try:
+            if isinstance(message, Request):
+                self._handle_request(message)
+            elif isinstance(message, Notification):
+                self._handle_notification(message)
+            else:
+                self._backend_requests.handle_reply(message)
+        except Exception as error:  # noqa: BLE001 - it ends nothing but what the message is about
+            failure = log_failure(log, message, error)
+            if isinstance(message, Request):
+                self._requests.abandon(message.id)
+                self._front.send(Failure(message.id, failure))
+
+    def fail_question(self, id: Id) -> bool:
+        """Fail a backend's request to the client; return False where there is none."""
+        return self._backend_requests.fail(id)
+
+    def _handle_request(self, request: Request) -> None:
+        raise NotImplementedError
+
+    def _handle_notification(self, notification: Notification) -> None:
+        raise NotImplementedError
+
+    # Messages of the backends.
+
+    def fresh_id(self) -> int:
+        """Return an id for a request of the router's own."""
+        return self._requests.fresh_id()
+
+    def handle_backend_message(self, backend: Backend, message: Request | Notification) -> None:
+        """Route a request or a notification of a backend."""
+        raise NotImplementedError
+
+    def handle_backend_failure(self, backend: Backend, message: Message, error: Exception) -> None:
+        """Log that a message of a backend could not be handled, and reply to it."""
+        failure = log_failure(self._runtime.log, message, error, f"{backend.title}: ")
+        if isinstance(message, Request):
+            self._backend_requests.abandon(backend, message.id)
+            backend.reply(Failure(message.id, failure))
+
+    def handle_backend_state(self, backend: Backend) -> None:
+        """Handle a new state of a backend."""
+        raise NotImplementedError
+
+    def handle_preparing(self, backend: Backend, text: str) -> None:
+        """Handle what a worker does before it is ready."""
+        raise NotImplementedError
+
+    def _announce_tools(self) -> None:
+        raise NotImplementedError
+
+
+def send_preparing(
+    backend: Backend, text: str, dialect: Dialect, send: Callable[[Message], None]
+) -> None:
+    """Tell those who wait for a worker what it does before it is ready."""
+    value = dumps({"done": 0, "total": None, "message": text})
+    for token, _ in backend.pending.tokens.values():
+        send(Notification(dialect.progress, dialect.write_progress(token, value)))

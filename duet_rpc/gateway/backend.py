@@ -11,11 +11,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.backend_log import BackendLog
-from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP, MCP_VERSION, initialize_params
+from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP
+from duet_rpc.gateway.eras import without_own_meta
 from duet_rpc.gateway.pending import Backlog, Call, PendingRequests
+from duet_rpc.gateway.server_session import Offer, ServerSession
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.supervisor import Supervisor
-from duet_rpc.gateway.wire import detail_of, raw, to_frame, value_at
+from duet_rpc.gateway.wire import detail_of, params_of, raw, to_frame
 from duet_rpc.jsonrpc import limits, salvage
 from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, OVERSIZE, REQUEST_FAILED, Error
 from duet_rpc.jsonrpc.framing import FRAMINGS
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Runtime
     from duet_rpc.jsonrpc.messages import Id, Message
+    from duet_rpc.mcp.versions import Version
 
     class Owner(Protocol):
         """What a backend needs of the gateway."""
@@ -71,8 +74,10 @@ class Backend:
         self.log = BackendLog(self.title, runtime.log)
         self.pending = PendingRequests(runtime.loop, settings.timeout, self._handle_timeouts)
         self.process = Supervisor(settings, runtime, self)
-        self.handshake: Success | None = None  # an MCP server's reply to initialize
-        self.version = MCP_VERSION  # that an MCP server is offered
+        capabilities = getattr(settings, "capabilities", {})
+        self.session = ServerSession(Offer(capabilities=capabilities))  # with an MCP server
+        self._awaits_offer = False  # its process runs, and what it is offered is not known
+        self.questions: set[Id] = set()  # to the client, without an answer
         self._patterns: list[str] = getattr(settings, "tools", [])
         self._framing = FRAMINGS[settings.framing]
         self._owner = owner
@@ -141,42 +146,60 @@ class Backend:
         self._send(Notification(method, params), self._owner.fresh_id())
         return None
 
-    def handle_asking(self, _id: Id) -> None:
-        """Note that it has asked the client something."""
+    def handle_asking(self, id: Id) -> None:
+        """Let no time pass while the client is asked something."""
+        self.questions.add(id)
+        self.pending.pause(1)
 
-    def handle_answered(self, _id: Id) -> None:
-        """Note that a request of its own has ended."""
+    def handle_answered(self, id: Id) -> None:
+        """Let time pass again."""
+        if id in self.questions:
+            self.questions.remove(id)
+            self.pending.pause(-1)
+
+    def speaks_stateless(self, _version: Version) -> bool:
+        """Return whether a request of a client's version goes to it without translation."""
+        return self.session.is_stateless
 
     def reply(self, message: Success | Failure) -> None:
         """Send the reply to a request of its own."""
         if self.process.child is not None:
             self.process.child.reply(to_frame(message, self._framing))
 
-    def _send(self, message: Message, id: int) -> None:
-        frame = to_frame(message, self._framing)
+    def _send(self, message: Request | Notification, id: int) -> None:
         if self.can_take(message):
-            self._write(frame)
+            self._write(message)
             return
-        self._backlog.put(id, frame)
+        self._backlog.put(id, message)
         if self.process.state is State.STOPPED:
             self.process.start()
 
-    def can_take(self, _message: Message) -> bool:
+    def can_take(self, _message: Request | Notification) -> bool:
         """Return whether a message is written at once, and does not have to wait."""
         return self.process.state is State.READY
 
-    def _send_now(self, message: Message) -> None:
-        self._write(to_frame(message, self._framing))
-
-    def _write(self, frame: bytes) -> None:
+    def _write(self, message: Request | Notification) -> None:
         if self.process.child is not None:
-            self.process.child.input.put(frame)
+            self.process.child.input.put(to_frame(self._adapt(message), self._framing))
+
+    def _adapt(self, message: Request | Notification) -> Request | Notification:
+        """Return a message as this server understands it."""
+        if message.params is not None and not isinstance(message.params, RawJson):
+            return message
+        params = without_own_meta(params_of(message))
+        if self.dialect is MCP:
+            params = self.session.adapt(params, isinstance(message, Request))
+        if params is message.params:
+            return message
+        if isinstance(message, Request):
+            return Request(message.method, params, message.id)
+        return Notification(message.method, params)
 
     def _ask(self, method: str, params: RawJson | None, receive: Callable[[Outcome], None]) -> None:
         """Send a request of our own, ahead of those that wait for the handshake."""
         id = self._owner.fresh_id()
         self.pending.add(id, Call(method, receive), timed=False)
-        self._send_now(Request(method, params, id))
+        self._write(Request(method, params, id))
 
     def resume_reading(self) -> None:
         """Read on, where the client has room for it, or stop."""
@@ -194,7 +217,7 @@ class Backend:
         # Before the server is ready nothing but the handshake was sent to it.
         if not self._backlog.remove(id) and self.state is State.READY:
             params = raw(f'{{"{self.dialect.cancel_key}":{id}}}')
-            self._send_now(Notification(self.dialect.cancel, params))
+            self._write(Notification(self.dialect.cancel, params))
 
     def _handle_timeouts(self) -> None:
         while True:
@@ -218,7 +241,8 @@ class Backend:
 
         Those that were not sent to it wait for the next one, where that comes soon.
         """
-        self.handshake = None
+        self.session.forget()
+        self._awaits_offer = False
         error = Error.of(REQUEST_FAILED, f"{self.title}: {text}", {"backend": self.name, **data})
         if not self.process.restarts_soon:
             self._backlog.pop_all()
@@ -286,37 +310,34 @@ class Backend:
         if self.dialect is not MCP:
             self._become_ready()
             return
-        self.process.begin_handshake()
-        self._initialize()
+        self.process.prepare()
+        self._begin_handshake()
 
-    def _initialize(self) -> None:
-        capabilities = getattr(self.settings, "capabilities", {})
-        params = initialize_params(self.version, capabilities)
-        self._ask("initialize", params, self._handle_handshake)
+    def set_offer(self, offer: Offer | None) -> None:
+        """Offer something else from the next handshake on; None makes that wait."""
+        self.session.offer = offer
+        if self._awaits_offer:
+            self._begin_handshake()
 
-    def _handle_handshake(self, outcome: Outcome) -> None:
+    def _begin_handshake(self) -> None:
+        self._awaits_offer = self.session.offer is None
+        if not self._awaits_offer:
+            self.process.limit_handshake()
+            self.session.negotiate(self._ask, self._handle_negotiated)
+
+    def _handle_negotiated(self, problem: str) -> None:
         if self.state is not State.STARTING or self.process.child is None:
             return  # it exited or was stopped, which has been reported
-        if isinstance(outcome, Failure):
-            data = outcome.error.data
-            if isinstance(data, dict) and data.get("reason") == "bad-reply":
-                self.process.fail("sent an invalid reply to the handshake")
-            else:
-                message = outcome.error.message[: limits.LOG_VALUE_MAX]
-                self.process.fail(f'refused the handshake with "{message}"')
+        if problem:
+            self.process.fail(problem)
             return
-        result = outcome.result
-        version = value_at(result, "protocolVersion") if isinstance(result, RawJson) else None
-        if not isinstance(version, str):
-            self.process.fail("refused the handshake: its reply names no protocolVersion")
-            return
-        self.handshake = outcome
-        self._send_now(Notification("notifications/initialized"))
+        if not self.session.is_stateless:
+            self._write(Notification("notifications/initialized"))
         self._become_ready()
 
     def _become_ready(self) -> None:
-        for frame in self._backlog.pop_all():
-            self._write(frame)
+        for message in self._backlog.pop_all():
+            self._write(message)
         self.process.connected()
 
     def handle_stopping(self) -> None:
@@ -328,7 +349,7 @@ class Backend:
 
     def _send_exit(self, _outcome: Outcome) -> None:
         if self.process.child is not None:
-            self._send_now(Notification("exit"))
+            self._write(Notification("exit"))
             self.process.child.close_input()
 
     def handle_state(self) -> None:

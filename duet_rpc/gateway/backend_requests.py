@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from duet_rpc.gateway.backend import Backend
+    from duet_rpc.gateway.dialects import Dialect
     from duet_rpc.gateway.loop import Loop, Timer
     from duet_rpc.jsonrpc.messages import Id, Message
     from duet_rpc.log import Log
@@ -42,27 +43,43 @@ INVALID_REPLY = Error.of(INTERNAL_ERROR, "the client sent an invalid reply")
 
 
 class BackendRequest:
-    """One request of a backend."""
+    """One request of a backend, or one that the router makes for it."""
 
-    __slots__ = ("backend", "client_id", "deadline", "id", "method", "token")
+    __slots__ = (
+        "backend", "call", "client_id", "deadline", "id", "is_own", "method", "receive", "token",
+    )  # fmt: skip
 
-    def __init__(self, backend: Backend, request: Request) -> None:
+    def __init__(self, backend: Backend, method: str, seconds: float) -> None:
         self.backend = backend
-        self.id = request.id
+        self.method = method  # as the client sees it
+        self.id: Id = None
+        self.is_own = False  # the router's, which gives it no id
+        self.call: int | None = None  # the client's request that it is made for
         self.client_id: Id = None  # the id that the client sees
-        self.method = backend.client_name(request.method)
-        timeout = backend.settings.timeout
-        self.deadline = monotonic() + timeout if timeout else inf
+        self.receive: Callable[[Success | Failure], None] = lambda _reply: None
+        self.deadline = monotonic() + seconds if seconds else inf
         self.token: str | None = None  # as the client sees it
+
+    def reply(self, reply: Success | Failure) -> None:
+        """Send the backend the reply to its request, or whoever has made it."""
+        if self.is_own:
+            self.receive(reply)
+        elif isinstance(reply, Success):
+            self.backend.reply(Success(self.id, reply.result))
+        else:
+            self.backend.reply(Failure(self.id, reply.error))
 
 
 class BackendRequests:
     """The backends' requests that the client has not replied to."""
 
-    def __init__(self, loop: Loop, log: Log, send: Callable[[Message], None]) -> None:
+    def __init__(
+        self, loop: Loop, log: Log, send: Callable[[Message], None], dialect: Dialect
+    ) -> None:
         self._loop = loop
         self._log = log
-        self._send = send  # to the client
+        self._send = send  # to the client,
+        self._dialect = dialect  # which speaks so of cancel
         self._pending: Outgoing[BackendRequest] = Outgoing()
         self._received: defaultdict[str, Incoming[BackendRequest]] = defaultdict(Incoming)
         self._tokens: dict[str, tuple[str, Backend]] = {}  # the backend's token as text
@@ -72,9 +89,14 @@ class BackendRequests:
         """Return how many there are."""
         return len(self._pending)
 
-    def forward(self, backend: Backend, request: Request) -> None:
-        """Send a backend's request on to the client."""
-        entry = BackendRequest(backend, request)
+    def forward(
+        self, backend: Backend, request: Request, method: str, seconds: float | None = None
+    ) -> None:
+        """Send a backend's request on to the client, under the name that it has there."""
+        entry = BackendRequest(
+            backend, method, backend.settings.timeout if seconds is None else seconds
+        )
+        entry.id = request.id
         received = self._received[backend.name]
         if len(self._pending) >= PENDING_MAX or not received.has_room(request.id):
             backend.reply(Failure(request.id, TOO_MANY))
@@ -90,6 +112,32 @@ class BackendRequests:
         self._set_timer(entry.deadline)
         self._send(Request(entry.method, params, entry.client_id))
 
+    def ask(
+        self,
+        backend: Backend,
+        method: str,
+        params: RawJson | None,
+        receive: Callable[[Success | Failure], None],
+        call: int,
+        seconds: float,
+    ) -> None:
+        """Ask the client something for a backend, which needs it for one of the client's calls."""
+        entry = BackendRequest(backend, method, seconds)
+        entry.is_own, entry.receive, entry.call = True, receive, call
+        if len(self._pending) >= PENDING_MAX:
+            receive(Failure(None, TOO_MANY))
+            return
+        entry.client_id = self._pending.add(entry)
+        self._set_timer(entry.deadline)
+        self._send(Request(method, params, entry.client_id))
+
+    def cancel_for(self, is_in_flight: Callable[[int], bool]) -> None:
+        """Cancel, at the client, what it was asked for calls that it has cancelled."""
+        for entry in self._pending:
+            if entry.call is not None and not is_in_flight(entry.call):
+                self._forget(entry)
+                self._send_cancel(entry)
+
     def _exchange_token(self, entry: BackendRequest, params: RawJson) -> RawJson:
         if type(value_at(params, *META)) not in (str, int, float):
             return params
@@ -100,7 +148,7 @@ class BackendRequests:
 
     def _forget(self, entry: BackendRequest) -> None:
         self._pending.pop(entry.client_id)
-        if self._received[entry.backend.name].pop(entry.id) is not None:
+        if not entry.is_own and self._received[entry.backend.name].pop(entry.id) is not None:
             entry.backend.handle_answered(entry.id)
         if entry.token is not None:
             self._tokens.pop(entry.token, None)
@@ -119,10 +167,7 @@ class BackendRequests:
             self._log.warn("dropped a reply to no request of ours", id=write_id(message.id))
             return
         self._forget(entry)
-        if isinstance(message, Success):
-            entry.backend.reply(Success(entry.id, message.result))
-        else:
-            entry.backend.reply(Failure(entry.id, message.error))
+        entry.reply(message)
 
     def fail(self, id: Id) -> bool:
         """Fail the request that an invalid reply is for; return False where there is none."""
@@ -130,7 +175,7 @@ class BackendRequests:
         if entry is None:
             return False
         self._forget(entry)
-        entry.backend.reply(Failure(entry.id, INVALID_REPLY))
+        entry.reply(Failure(None, INVALID_REPLY))
         return True
 
     def _handle_timeouts(self) -> None:
@@ -140,7 +185,7 @@ class BackendRequests:
             if entry.deadline <= now:
                 self._forget(entry)
                 self._log.warn(NOT_ANSWERED.message, entry.method, write_id(entry.client_id))
-                entry.backend.reply(Failure(entry.id, NOT_ANSWERED))
+                entry.reply(Failure(None, NOT_ANSWERED))
             else:
                 self._set_timer(entry.deadline)
 
@@ -178,7 +223,7 @@ class BackendRequests:
                 self._send_cancel(entry)
 
     def _send_cancel(self, entry: BackendRequest) -> None:
-        self._send(Notification(PLAIN.cancel, {"id": entry.client_id}))
+        self._send(Notification(self._dialect.cancel, {self._dialect.cancel_key: entry.client_id}))
 
     def handle_progress(self, notification: Notification, key: str) -> bool:
         """Send the client's progress on to a backend; return False where none asked for it."""

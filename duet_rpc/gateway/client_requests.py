@@ -45,10 +45,11 @@ IN_FLIGHT = Error.of(INVALID_REQUEST, "a request with this id is in flight")
 class ClientRequest:
     """One request without a reply."""
 
-    __slots__ = ("id", "method", "started")
+    __slots__ = ("backend_id", "id", "method", "started")
 
     def __init__(self, id: int, method: str) -> None:
-        self.id = id  # that it has in the gateway and at its backend
+        self.id = id  # that it has in the gateway
+        self.backend_id = id  # and at its backend, which is the same unless it is sent again
         self.method = method
         self.started = monotonic()
 
@@ -71,6 +72,7 @@ class ClientRequests:
         self._replies_to_cancelled = replies_to_cancelled
         self._ids = IdRemapper()
         self._in_flight: Incoming[ClientRequest] = Incoming()
+        self._by_id: dict[int, ClientRequest] = {}  # the same, by the ids that they have here
         self._own: dict[int, None] = {}  # those that the gateway itself replies to later
         self.fresh_id = self._ids.fresh
 
@@ -86,24 +88,57 @@ class ClientRequests:
         request: Request,
         method: str,
         params: RawJson | None,
-        convert: Callable[[Outcome], Outcome] | None = None,
-    ) -> None:
-        """Send a request on to a backend; `convert` changes what comes back."""
+        receive: Callable[[int, Outcome], None] | None = None,
+        carrier: object = None,
+    ) -> int | None:
+        """Send a request on to a backend; return its id, or None where it was refused.
+
+        What comes back goes to `receive`, or is the reply.
+        """
         if self.refuse_duplicate(request):
-            return
+            return None
         refusal = backend.refusal()
         if refusal is None and not self._in_flight.has_room(request.id):
             refusal = IDS_TOO_LONG
         if refusal is not None:
             self.refuse(request, refusal)
-            return
+            return None
         id = self._begin(request, backend.name)
-        call = Call(method, partial(self.finish, id))
-        if convert is not None:
-            call.receive = partial(self._finish_converted, id, convert)
+        call = Call(method, partial(receive or self.finish, id), carrier)
+        self._send_to(backend, id, call, params)
+        return id
+
+    def _send_to(self, backend: Backend, id: int, call: Call, params: RawJson | None) -> None:
         if params is not None:
             params = self._exchange_tokens(backend, id, call, params)
         backend.request(id, call, params)
+
+    def send_again(
+        self,
+        id: int,
+        backend: Backend,
+        method: str,
+        params: RawJson,
+        receive: Callable[[int, Outcome], None],
+        carrier: object,
+    ) -> None:
+        """Send a request to its backend once more, with other params and under another id."""
+        request = self._by_id[id]
+        request.backend_id = self.fresh_id()
+        call = Call(method, partial(receive, id), carrier)
+        self._send_to(backend, request.backend_id, call, params)
+
+    def attach(self, request: Request, backend: Backend, backend_id: int) -> int | None:
+        """Let a request wait for what was sent before; return its id, None where it is refused."""
+        if self.refuse_duplicate(request):
+            return None
+        id = self._begin(request, backend.name)
+        self._by_id[id].backend_id = backend_id
+        return id
+
+    def is_in_flight(self, id: int) -> bool:
+        """Return whether the client still waits for the reply to a request."""
+        return id in self._by_id
 
     def begin_own(self, request: Request) -> int | None:
         """Begin a request that the gateway replies to later; None where it was refused."""
@@ -118,7 +153,8 @@ class ClientRequests:
 
     def _begin(self, request: Request, backend: str) -> int:
         id = self._ids.remap(request.id, backend)
-        self._in_flight.add(request.id, ClientRequest(id, request.method))
+        self._by_id[id] = entry = ClientRequest(id, request.method)
+        self._in_flight.add(request.id, entry)
         return id
 
     def refuse_duplicate(self, request: Request) -> bool:
@@ -184,11 +220,6 @@ class ClientRequests:
         else:
             self._send(Failure(original, outcome.error))
 
-    def _finish_converted(
-        self, id: int, convert: Callable[[Outcome], Outcome], outcome: Outcome
-    ) -> None:
-        self.finish(id, convert(outcome))  # in this order: to convert may fail
-
     def finish_own(self, id: int, result: RawJson) -> None:
         """Reply to a request that `begin_own` has begun."""
         self.finish(id, Success(None, result))
@@ -200,6 +231,7 @@ class ClientRequests:
     def _release(self, id: int) -> tuple[Id, ClientRequest]:
         """Forget a request; return it, and the id that the client chose."""
         self._own.pop(id, None)
+        self._by_id.pop(id, None)
         found = self._ids.restore(id)
         request = None if found is None else self._in_flight.pop(found[0])
         if found is None or request is None:
@@ -222,10 +254,11 @@ class ClientRequests:
         if request is None:
             return False
         self._own.pop(request.id, None)
+        self._by_id.pop(request.id, None)
         found = self._ids.restore(request.id)
         backend = None if found is None else self._backends.get(found[1])
         if backend is not None:
-            backend.cancel(request.id)
+            backend.cancel(request.backend_id)
         return True
 
     def refuse_own(self, error: Error) -> None:

@@ -1,4 +1,4 @@
-"""How cancel, progress and the handshake look in the dialects that backends speak.
+"""How cancel and progress look in the dialects that backends speak.
 
 The client of the gateway speaks `plain`, whatever the backend speaks: `$/cancelRequest`
 with an `id`, `$/progress` with a `token` and a `value`, a token in `_meta.progressToken`.
@@ -6,15 +6,11 @@ with an `id`, `$/progress` with a `token` and a `value`, a token in `_meta.progr
 
 from __future__ import annotations
 
-from duet_rpc import __version__
 from duet_rpc.gateway.wire import raw
-from duet_rpc.jsonrpc.jsontext import dumps, member
+from duet_rpc.jsonrpc.jsontext import member
 from duet_rpc.jsonrpc.values import RawJson
 
 META = ("_meta", "progressToken")
-
-MCP_VERSION = "2025-11-25"
-"""The version that is offered; whatever the server chooses is accepted."""
 
 
 class Dialect:
@@ -90,13 +86,3 @@ MCP = Dialect(
 )
 
 DIALECTS = {each.name: each for each in (PLAIN, LSP, MCP)}
-
-
-def initialize_params(version: str, capabilities: dict[str, object]) -> RawJson:
-    """Return the params with which the handshake with an MCP server begins."""
-    params = {
-        "protocolVersion": version,
-        "capabilities": capabilities,
-        "clientInfo": {"name": "duet-rpc", "version": __version__},
-    }
-    return raw(dumps(params))

@@ -219,7 +219,7 @@ class Gateway(Router):
             if dialect is MCP and method == "ping":
                 backend.reply(Success(message.id, {}))
             else:
-                self._backend_requests.forward(backend, message)
+                self._backend_requests.forward(backend, message, backend.client_name(method))
             return
         params = params_of(message)
         if params is not None and isinstance(params.value, dict):
@@ -289,15 +289,16 @@ class Gateway(Router):
 
     def _send_handshake(self, backend: Backend, request: Request) -> None:
         """Reply to `initialize` for a server whose handshake the gateway makes itself."""
-        if backend.handshake is not None:
-            self._front.send(Success(request.id, backend.handshake.result))
+        handshake = backend.session.handshake
+        if handshake is not None:
+            self._front.send(Success(request.id, handshake.result))
             return
 
-        def convert(outcome: Outcome) -> Outcome:
-            return backend.handshake or outcome
+        def receive(id: int, outcome: Outcome) -> None:
+            self._requests.finish(id, backend.session.handshake or outcome)
 
         # Whatever the server replies to a ping, by then its handshake is done.
-        self._requests.forward(backend, request, "ping", None, convert)
+        self._requests.forward(backend, request, "ping", None, receive)
 
     def _reply_with_list(self, request: Request) -> None:
         """Reply when the servers have listed their tools."""

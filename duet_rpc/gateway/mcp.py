@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 from duet_rpc.gateway.dialects import MCP
 from duet_rpc.gateway.gateway import LIST_CHANGED
 from duet_rpc.gateway.own import refuse
+from duet_rpc.gateway.questions import McpCall, Questions, asked_by
 from duet_rpc.gateway.router import Router, send_preparing
+from duet_rpc.gateway.server_session import Offer
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.tools import rename, rename_call
 from duet_rpc.gateway.wire import id_in, params_of, raw, value_at
 from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, TITLES, Error, RpcError
-from duet_rpc.jsonrpc.jsontext import dumps, split_object
+from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.jsonrpc.messages import (
-    Failure,
     Notification,
     Request,
     Success,
 )
-from duet_rpc.jsonrpc.values import RawJson
-from duet_rpc.mcp.session import CACHE, COMPLETE, Session, finish, invalid
+from duet_rpc.mcp.session import CACHE, Session, finish, invalid
 from duet_rpc.mcp.tools import NAME_MAX, allowed_name
-from duet_rpc.mcp.versions import VERSIONS
+from duet_rpc.mcp.versions import CAPABILITIES_KEY, LATEST_HANDSHAKE, VERSION_KEY, VERSIONS
 from duet_rpc.server import dispatch
 from duet_rpc.server.dispatch import Refused
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from duet_rpc.config.processes import BackendSettings, WorkerSettings
     from duet_rpc.gateway.backend import Backend
-    from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Front, Times
     from duet_rpc.gateway.tools import Merged, Tool
     from duet_rpc.gateway.worker import Worker
+    from duet_rpc.jsonrpc.values import RawJson
     from duet_rpc.log import Log
     from duet_rpc.mcp.versions import Version
     from duet_rpc.server.handover import Passed
@@ -63,11 +63,15 @@ class McpGateway(Router):
         front: Front,
     ) -> None:
         self._session = Session()
+        self._offer: Offer | None = None  # for servers, once the client has said what it can do
         super().__init__(descriptors, log, backends, times, plan, front)
         self._batch = front.batch  # asked for on the command line
+        self._questions = Questions(self._runtime.loop, self._requests, self._backend_requests)
         self._is_announced = False  # the client knows that there are new tools
         self._listed: dict[str, Tool] = {}  # by the names that the client was told last
         self._merged: Merged | None = None  # what they were made of
+        for backend in self._backends.values():
+            backend.set_offer(None)
         if front.passed is not None:
             self._take_over(front.passed, plan)
 
@@ -76,7 +80,7 @@ class McpGateway(Router):
     def _make_worker(self, settings: WorkerSettings) -> Worker:
         settings.dialect, settings.framing = "mcp", "lines"
         worker = super()._make_worker(settings)
-        self._offer_version_to(worker)
+        worker.set_offer(self._offer)
         return worker
 
     def _take_over(self, passed: Passed, plan: Plan) -> None:
@@ -92,6 +96,7 @@ class McpGateway(Router):
     def _handle_notification(self, notification: Notification) -> None:
         if notification.method == MCP.cancel:
             self._requests.cancel(notification, MCP.cancel_key)
+            self._backend_requests.cancel_for(self._requests.is_in_flight)
             known, id = id_in(params_of(notification), MCP.cancel_key)
             if known:
                 self._front.drop_reply(id)
@@ -104,6 +109,9 @@ class McpGateway(Router):
         id, method, params = request.id, request.method, params_of(request)
         try:
             version = self._session.begin(id, method, None if params is None else params.value)
+            if self._offer is None and value_at(params, "_meta", VERSION_KEY) is not None:
+                capabilities = value_at(params, "_meta", CAPABILITIES_KEY)
+                self._make_offer(LATEST_HANDSHAKE, capabilities)
             if isinstance(version, str):
                 if method == "initialize":
                     self._handle_handshake()
@@ -121,18 +129,21 @@ class McpGateway(Router):
         refuse(request, refused, self._runtime.log, self._front.send)
 
     def _handle_handshake(self) -> None:
-        """Let the user's methods speak the version that the client speaks."""
+        """Speak with all servers as the client wants to be spoken to."""
         handshake = self._session.handshake
         self._front.accepts_batches = self._batch or (handshake is not None and handshake.batch)
-        for worker in self._workers:
-            self._offer_version_to(worker)
+        version = LATEST_HANDSHAKE if handshake is None else handshake.name
+        self._make_offer(version, self._session.capabilities)
 
-    def _offer_version_to(self, worker: Worker) -> None:
-        if self._session.handshake is not None:
-            worker.version = self._session.handshake.name
+    def _make_offer(self, version: str, capabilities: object) -> None:
+        """Let the servers begin, with what the client can do."""
+        self._offer = Offer(version, asked_by(capabilities))
+        for backend in self._backends.values():
+            backend.set_offer(self._offer)
 
     def _list_tools(self, request: Request, version: Version) -> None:
         self._workers.scan()
+        self._questions = Questions(self._runtime.loop, self._requests, self._backend_requests)
         self._is_announced = False
         id = self._requests.begin_own(request)
         if id is None:
@@ -168,23 +179,34 @@ class McpGateway(Router):
             server, tool = self._tools.find(name) or (self._workers.find(name), name)
         if server is None:
             raise invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
-        convert = make_stateless if version.stateless else None
-        self._requests.forward(server, request, "tools/call", rename_call(params, tool), convert)
+        can = self._can(params, version)
+        call = McpCall(server, request, rename_call(params, tool), version, can)
+        self._questions.forward(call, request)
+
+    def _can(self, params: RawJson | None, version: Version) -> object:
+        """Return the capabilities of the client that makes a request."""
+        if version.stateless:
+            return value_at(params, "_meta", CAPABILITIES_KEY)
+        return self._session.capabilities
 
     # Messages of the servers.
 
     def handle_backend_message(self, backend: Backend, message: Request | Notification) -> None:
-        """Handle a request or a notification of a server; the client is not asked anything."""
+        """Handle a request or a notification of a server."""
         method = message.method
         if isinstance(message, Request):
             if method == "ping":
                 backend.reply(Success(message.id, {}))
             else:
-                backend.reply(Failure(message.id, dispatch.not_found(method).error))
+                is_stateless = self._session.handshake is None
+                client = None if is_stateless else self._session.capabilities or {}
+                self._questions.handle_request(backend, message, client)
             return
         params = params_of(message)
         if method == MCP.progress and params is not None:
             self._requests.handle_progress(backend, params)
+        elif method == MCP.cancel and params is not None:
+            self._backend_requests.cancel(backend, params)
         elif method == LIST_CHANGED:
             self._tools.invalidate(backend.name)
             self._announce_tools()
@@ -195,6 +217,8 @@ class McpGateway(Router):
             self._tools.handle_ready(backend.name)
         else:
             self._tools.forget(backend.name)
+            if backend.state is not State.STARTING:
+                self._backend_requests.cancel_all(backend)
 
     def handle_preparing(self, backend: Backend, text: str) -> None:
         """Tell those who wait for a worker what it does before it is ready."""
@@ -231,21 +255,3 @@ def write_tool(name: str, tool: Tool) -> str:
         return tool.text if name == tool.name else rename(tool.text, name)
     except RecursionError:  # nested too deeply to be read again; it can be called all the same
         return f'{{"name":"{name}","inputSchema":{{"type":"object"}}}}'
-
-
-def make_stateless(outcome: Outcome) -> Outcome:
-    """Return the outcome of a call as the stateless version has it."""
-    if isinstance(outcome, Success) and isinstance(outcome.result, RawJson):
-        text = outcome.result.text
-        if text.startswith("{"):
-            return Success(outcome.id, raw(as_stateless(text)))
-    return outcome
-
-
-def as_stateless(result: str) -> str:
-    """Return a result with the members that the stateless version requires."""
-    members = split_object(result)[0]
-    if "resultType" in members:
-        return result
-    added = '"resultType":"complete"' if "_meta" in members else COMPLETE
-    return f"{{{added},{result[1:]}" if members else f"{{{added}}}"

@@ -1,4 +1,4 @@
-"""The requests that a backend owes a reply to, and the frames that wait for its handshake."""
+"""The requests that a backend owes a reply to, and the messages that wait for its handshake."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Union
 
 from duet_rpc.gateway.loop import Deadline
 from duet_rpc.jsonrpc.messages import Failure, Success
+from duet_rpc.jsonrpc.values import RawJson
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from duet_rpc.gateway.loop import Loop
-    from duet_rpc.jsonrpc.messages import Id
+    from duet_rpc.jsonrpc.messages import Id, Notification, Request
 
 Outcome = Union[Success, Failure]
 """How a request ended; the id in it is not that of the client."""
@@ -22,10 +23,13 @@ Outcome = Union[Success, Failure]
 class Call:
     """A request that was sent to a backend, or waits to be sent."""
 
-    __slots__ = ("began", "deadline", "method", "receive", "tokens")
+    __slots__ = ("began", "carrier", "deadline", "method", "receive", "tokens")
 
-    def __init__(self, method: str, receive: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, method: str, receive: Callable[[Outcome], None], carrier: object = None
+    ) -> None:
         self.method = method
+        self.carrier = carrier  # by which the client can be asked something, where it can
         self.began = monotonic()
         self.receive = receive  # called once, with its outcome
         self.tokens: tuple[str, ...] = ()  # for progress, as the backend sees them
@@ -37,7 +41,7 @@ class PendingRequests:
 
     def __init__(self, loop: Loop, timeout: float, on_timeout: Callable[[], object]) -> None:
         self._timeout = timeout  # seconds; 0 is none
-        self._calls: dict[Id, Call] = {}
+        self._calls: dict[Id, Call] = {}  # the ids are numbers
         self._alive = 0.0  # when the backend last sent anything
         self._paused = 0  # by questions to a person that have no answer yet
         self._deadline = Deadline(loop, on_timeout)
@@ -60,6 +64,10 @@ class PendingRequests:
     def get(self, id: Id) -> Call | None:
         """Return the request with this id."""
         return self._calls.get(id)
+
+    def items(self) -> list[tuple[int, Call]]:
+        """Return the requests and their ids, the oldest first."""
+        return [(id, call) for id, call in self._calls.items() if isinstance(id, int)]
 
     def note_sign_of_life(self) -> None:
         """Let the time of all requests begin again: the backend has sent something."""
@@ -111,42 +119,50 @@ class PendingRequests:
 
 
 class Backlog:
-    """Frames that wait until the backend is ready, in order."""
+    """Messages that wait until the backend is ready, in order."""
 
-    __slots__ = ("_frames", "size")
+    __slots__ = ("_messages", "size")
 
     def __init__(self) -> None:
-        self._frames: dict[int, bytes] = {}
-        self.size = 0  # bytes
+        self._messages: dict[int, Request | Notification] = {}
+        self.size = 0  # bytes, roughly
 
-    def put(self, id: int, frame: bytes) -> None:
-        """Add a frame, under an id by which it can be removed."""
-        self._frames[id] = frame
-        self.size += len(frame)
+    def put(self, id: int, message: Request | Notification) -> None:
+        """Add a message, under an id by which it can be removed."""
+        self._messages[id] = message
+        self.size += _size_of(message)
 
     def __contains__(self, id: object) -> bool:
-        return id in self._frames
+        return id in self._messages
 
     def __len__(self) -> int:
-        return len(self._frames)
+        return len(self._messages)
 
-    def pop_first(self) -> tuple[int, bytes] | None:
-        """Remove the frame that has waited longest; return it with its id."""
-        for id, frame in self._frames.items():
+    def pop_first(self) -> tuple[int, Request | Notification] | None:
+        """Remove the message that has waited longest; return it with its id."""
+        for id, message in self._messages.items():
             self.remove(id)
-            return id, frame
+            return id, message
         return None
 
     def remove(self, id: int) -> bool:
-        """Remove a frame; return False where it does not wait here."""
-        frame = self._frames.pop(id, None)
-        if frame is None:
+        """Remove a message; return False where it does not wait here."""
+        message = self._messages.pop(id, None)
+        if message is None:
             return False
-        self.size -= len(frame)
+        self.size -= _size_of(message)
         return True
 
-    def pop_all(self) -> list[bytes]:
-        """Remove all frames and return them."""
-        frames, self._frames = self._frames, {}
+    def pop_all(self) -> list[Request | Notification]:
+        """Remove all messages and return them."""
+        messages, self._messages = self._messages, {}
         self.size = 0
-        return list(frames.values())
+        return list(messages.values())
+
+
+ENVELOPE_SIZE = 64  # bytes of a frame beside what it carries, roughly
+
+
+def _size_of(message: Request | Notification) -> int:
+    params = message.params
+    return ENVELOPE_SIZE + (len(params.text) if isinstance(params, RawJson) else 0)

@@ -58,7 +58,7 @@ class Router:
         self._requests = ClientRequests(
             self._backends, log, self._front.send, self.dialect, self.replies_to_cancelled
         )
-        self._backend_requests = BackendRequests(loop, log, self._front.send)
+        self._backend_requests = BackendRequests(loop, log, self._front.send, self.dialect)
         self._tools = Tools(self._backends, loop, self.fresh_id, runtime.client)
         self._tools.on_change = self._announce_tools
         self._shutdown = Shutdown(runtime, self._backends.values(), self._requests)

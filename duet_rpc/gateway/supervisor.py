@@ -156,9 +156,8 @@ class Supervisor:
         self._owner.log.info(f"started, pid {self.child.pid}")
         self._owner.handle_started()
 
-    def begin_handshake(self) -> None:
-        """Note that a handshake has begun, and limit its time."""
-        self._transition(Event.SPAWNED)
+    def limit_handshake(self) -> None:
+        """Limit the time of the handshake that has begun."""
         seconds = self._runtime.times.start
         self._set_timer(
             seconds, lambda: self.fail(f"no reply to the handshake within {seconds:g} s")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.pending import Call
     from duet_rpc.gateway.runtime import Runtime
     from duet_rpc.jsonrpc.messages import Id, Message
+    from duet_rpc.mcp.versions import Version
 
 
 class Running:
@@ -60,7 +61,6 @@ class Worker(Backend):
         self._loop = runtime.loop
         self._kill_timer: Timer | None = None
         self.running: Running | None = None
-        self.questions: set[Id] = set()  # to the client, without an answer
         self.python = ""  # that runs it, once it is ready
         self._restart_wanted = False
         self._failure: Error | None = None  # why it could not make its environment
@@ -77,7 +77,15 @@ class Worker(Backend):
 
     # One request at a time.
 
-    def can_take(self, message: Message) -> bool:
+    def _adapt(self, message: Request | Notification) -> Request | Notification:
+        """Return the message itself: a worker knows what our clients say, in every era."""
+        return message
+
+    def speaks_stateless(self, version: Version) -> bool:
+        """Return whether a request of a client's version goes to it without translation."""
+        return version.stateless
+
+    def can_take(self, message: Request | Notification) -> bool:
         """Return whether a message is written at once, and does not have to wait."""
         if not super().can_take(message):
             return False
@@ -94,11 +102,11 @@ class Worker(Backend):
             waiting = self._backlog.pop_first()
             if waiting is None:
                 return
-            id, frame = waiting
+            id, message = waiting
             call = self.pending.get(id)
             if call is not None:
                 self.running = Running(id, call.method)
-            self._write(frame)
+            self._write(message)
 
     def _become_ready(self) -> None:
         self.process.connected()
@@ -148,25 +156,12 @@ class Worker(Backend):
         child = self.process.child
         if child is None or self.state is not State.READY or self.process.exit_expected:
             return
-        for frame in self._backlog.pop_all():
-            self._write(frame)
+        for message in self._backlog.pop_all():
+            self._write(message)
         child.input.flush()
         if not child.input.size:  # else there is no room now
             self.process.exit_expected = True
             child.close_input()
-
-    # Questions to the client.
-
-    def handle_asking(self, id: Id) -> None:
-        """Let no time pass while somebody is asked."""
-        self.questions.add(id)
-        self.pending.pause(1)
-
-    def handle_answered(self, id: Id) -> None:
-        """Let time pass again."""
-        if id in self.questions:
-            self.questions.remove(id)
-            self.pending.pause(-1)
 
     # What it says of itself.
 
@@ -180,7 +175,7 @@ class Worker(Backend):
         if note.method == READY and self.state is State.STARTING:
             self.python = text
             if self.dialect is MCP:
-                self._initialize()
+                self._begin_handshake()
             else:
                 self._become_ready()
         elif note.method == PREPARING:

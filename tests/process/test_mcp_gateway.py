@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from duet_rpc.gateway.mcp import as_stateless
+from duet_rpc.gateway.eras import as_stateless
 from tests.gateway import backend, patience_for_depth, write_config
 from tests.process.test_mcp import EVERY, HANDSHAKE, INFO, MODERN, TOOLS, Mcp, mcp
 from tests.support import PATIENCE, SOURCE, TOP, shortest, wait_until

@@ -14,6 +14,8 @@ from duet_rpc.gateway.pending import Backlog, Call, PendingRequests
 from duet_rpc.gateway.runtime import Times
 from duet_rpc.gateway.state import TRANSITIONS, Event, InvalidTransition, State, StateMachine
 from duet_rpc.gateway.supervisor import RestartPolicy
+from duet_rpc.jsonrpc.messages import Notification
+from duet_rpc.jsonrpc.values import RawJson
 
 
 def test_every_state_can_be_reached_and_left() -> None:
@@ -113,11 +115,15 @@ def test_the_tokens_of_a_request_go_with_it() -> None:
 
 def test_the_backlog_knows_its_size() -> None:
     backlog = Backlog()
-    for id in range(3):
-        backlog.put(id, b"x" * (id + 1))
-    assert backlog.size == 6
+    messages = [Notification("m", RawJson(f'"{"x" * id}"', None)) for id in range(3)]
+    sizes = []
+    for id, message in enumerate(messages):
+        before = backlog.size
+        backlog.put(id, message)
+        sizes.append(backlog.size - before)
+    assert sizes == [sizes[0], sizes[0] + 1, sizes[0] + 2]
     assert backlog.remove(1)
     assert not backlog.remove(1)
-    assert backlog.size == 4
-    assert backlog.pop_all() == [b"x", b"xxx"]
+    assert backlog.size == sizes[0] + sizes[2]
+    assert backlog.pop_all() == [messages[0], messages[2]]
     assert backlog.size == 0

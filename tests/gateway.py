@@ -20,6 +20,13 @@ def backend(*habits: str, framing: str = "content-length", **keys: object) -> di
     return {"command": [*BACKEND, framing, *habits], "framing": framing, **keys}
 
 
+def mcp_server(era: str = "handshake", **options: object) -> dict[str, object]:
+    """Describe an MCP server of one era."""
+    words = [f"{key}={value}" for key, value in {"era": era, **options}.items()]
+    command = [sys.executable, str(TOP / "tests" / "mcp_server.py"), *words]
+    return {"command": command, "dialect": "mcp"}
+
+
 def write_config(path: Path, backends: Mapping[str, Mapping[str, object]]) -> Path:
     """Write a configuration; JSON of texts, numbers and lists is TOML as well."""
     lines = []

@@ -22,7 +22,18 @@ asked: dict[str, Any] = {}  # our requests, and the call that each is for
 listening: list[tuple[Any, Any]] = []  # ids and filters of subscriptions
 subscribed: list[str] = []
 level = "debug"
-grown = int(OPTIONS.get("grown", "0"))
+
+
+def number_in(option: str) -> float:
+    """Return the number in a file that an option names; without the file, 0."""
+    try:
+        with open(OPTIONS.get(option, "")) as file:
+            return float(file.read())
+    except OSError:
+        return 0
+
+
+grown = int(number_in("grown_file"))
 
 
 def send(message: Any) -> None:
@@ -241,5 +252,5 @@ if __name__ == "__main__":
     if "pids" in OPTIONS:
         with open(OPTIONS["pids"], "a") as file:
             file.write(f"{os.getpid()}\n")
-    time.sleep(float(OPTIONS.get("slow", "0")))
+    time.sleep(float(OPTIONS.get("slow", "0")) + number_in("slow_file"))
     serve()

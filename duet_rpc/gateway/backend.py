@@ -110,9 +110,9 @@ class Backend:
         data = {"backend": self.name, "reason": reason, "state": state.value, **stderr}
         return Error.of(REQUEST_FAILED, f"{self.title} {detail}", data)
 
-    def request(self, id: int, call: Call, params: RawJson | None) -> None:
+    def request(self, id: int, call: Call, params: RawJson | None, timed: bool = True) -> None:
         """Send a request, or keep it until the server is ready."""
-        self.pending.add(id, call)
+        self.pending.add(id, call, timed)
         self._send(Request(call.method, params, id), id)
 
     def tool_name(self, tool: str) -> str:
@@ -333,7 +333,20 @@ class Backend:
             return
         if not self.session.is_stateless:
             self._write(Notification("notifications/initialized"))
+        self._send_log_level()
         self._become_ready()
+
+    def set_log_level(self, level: str) -> None:
+        """Let an MCP server send log messages from this level on, now and when it is restarted."""
+        self.session.log_level = level
+        if self.state is State.READY:
+            self._send_log_level()
+
+    def _send_log_level(self) -> None:
+        level = self.session.log_level
+        has_log = "logging" in self.session.capabilities
+        if level is not None and has_log and not self.session.is_stateless:
+            self._ask("logging/setLevel", raw(f'{{"level":"{level}"}}'), lambda _outcome: None)
 
     def _become_ready(self) -> None:
         for message in self._backlog.pop_all():

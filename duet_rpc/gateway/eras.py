@@ -115,7 +115,7 @@ def make_stateless(outcome: Outcome, cached: bool = False) -> Outcome:
     if isinstance(outcome, Failure):
         if outcome.error.code == NOT_FOUND_THEN:
             error = outcome.error
-            return Failure(None, Error(INVALID_PARAMS, error.message, error.data))
+            return Failure(None, Error.of(INVALID_PARAMS, error.message, error.data))
         return outcome
     if isinstance(outcome.result, RawJson) and outcome.result.text.startswith("{"):
         return Success(outcome.id, raw(as_stateless(outcome.result.text, cached)))

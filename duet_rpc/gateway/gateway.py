@@ -10,12 +10,20 @@ import json
 from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.dialects import MCP, PLAIN
-from duet_rpc.gateway.methods import LISTS, MethodLists, status_of
+from duet_rpc.gateway.lists import (
+    CHANGED,
+    KINDS,
+    PROMPTS,
+    TOOLS,
+    Patience,
+    call_by_name,
+    rename_call,
+)
+from duet_rpc.gateway.methods import LISTS, MethodLists, list_entries, status_of
 from duet_rpc.gateway.own import OwnMethods, refuse
 from duet_rpc.gateway.pending import Call
 from duet_rpc.gateway.router import Router, send_preparing
 from duet_rpc.gateway.state import State
-from duet_rpc.gateway.tools import call_by_name, rename_call
 from duet_rpc.gateway.wire import detail_of, params_of, raw, value_at
 from duet_rpc.gateway.worker import Worker
 from duet_rpc.jsonrpc.errors import Error
@@ -34,14 +42,16 @@ if TYPE_CHECKING:
 
     from duet_rpc.config.processes import BackendSettings
     from duet_rpc.gateway.backend import Backend
+    from duet_rpc.gateway.lists import Kind, Merged
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Front, Times
-    from duet_rpc.gateway.tools import Merged
     from duet_rpc.log import Log
     from duet_rpc.server.handover import Passed
     from duet_rpc.workers.plan import Plan
 
-LIST_CHANGED = "notifications/tools/list_changed"
+NAMED = {"tools/call": TOOLS, "prompts/get": PROMPTS}
+"""What is called by the name that it has in a merged list."""
+
 DURING = ("_meta", "during")  # the question that the client is answering
 
 
@@ -113,10 +123,12 @@ class Gateway(Router):
             pass
         elif backend is not None:
             self._send_handshake(backend, request)
-        elif method in LISTS:
+        elif method in LISTS or method in KINDS:
             self._reply_with_list(request)
-        elif method == "tools/call":
-            self._call_tool(request)
+        elif method in NAMED:
+            self._call_named(request, NAMED[method])
+        elif method == "resources/read":
+            self._read_resource(request)
         elif method in (RELOAD, LOAD):
             self._load_methods(request)
         elif self._own.has(method):
@@ -126,7 +138,8 @@ class Gateway(Router):
 
     def _call_method(self, request: Request) -> None:
         """Call a tool by its own name, or a method of the user's."""
-        tool = None if "/" in request.method else self._tools.find(request.method)
+        name = request.method
+        tool = None if "/" in name else self._catalog.find_named(name, TOOLS)
         if tool is not None:
             self._call_tool_by_name(*tool, request)
             return
@@ -138,16 +151,20 @@ class Gateway(Router):
             self._own.call(request)  # which says that there is no such method
 
     def _translate_question(self, worker: Worker, params: RawJson | None) -> RawJson | None:
-        """Return params that name a question by the id that it has for its worker.
+        """Return params that name a question by an id that its worker knows.
 
-        A call that the client makes while it answers a question is served at once by the worker
-        that has asked. To any other worker it is a call like all others.
+        A call that the client makes while it answers is served at once by a worker that waits for
+        an answer, whichever question the call names: the client may have come to it through the
+        questions of others. To a worker that waits for none it is a call like all others.
         """
         during = value_at(params, *DURING)
-        if during is None or params is None or not isinstance(params.value, dict):
+        is_mark = type(during) in (str, int)
+        if not is_mark or params is None or not isinstance(params.value, dict):
             return params
         found = self._backend_requests.find(during)
         id = found[1] if found is not None and found[0] is worker else None
+        if id is None:
+            id = next(iter(worker.questions), None)
         meta = {**params.value["_meta"], DURING[1]: id}
         return RawJson(replace(params.text, DURING, write_id(id)), {**params.value, "_meta": meta})
 
@@ -182,9 +199,9 @@ class Gateway(Router):
         elif method == PLAIN.progress:
             if not self._backend_requests.handle_progress(notification, PLAIN.token_key):
                 self._runtime.log.warn("dropped progress that nobody waits for", method)
-        elif method in LISTS:
+        elif method in LISTS or method in KINDS:
             self._runtime.log.warn("a notification can't ask for a list", method)
-        elif method == "tools/call" or ("/" not in method and self._tools.find(method)):
+        elif method in NAMED or ("/" not in method and self._catalog.find_named(method, TOOLS)):
             self._runtime.log.warn("a notification can't call a tool", method)
         elif self._own.has(method):
             self._own.call(notification)
@@ -228,9 +245,10 @@ class Gateway(Router):
             if method == dialect.cancel:
                 self._backend_requests.cancel(backend, params)
                 return
-        if dialect is MCP and method == LIST_CHANGED:
-            self._tools.invalidate(backend.name)
-            self._announce_tools()
+        if dialect is MCP and method in CHANGED:
+            for kind in CHANGED[method]:
+                self._catalog[kind].invalidate(backend.name)
+            self._announce(CHANGED[method][0])
         if isinstance(backend, Worker) and method == METHODS_CHANGED:
             self._workers.handle_changed(backend)
             return
@@ -239,11 +257,11 @@ class Gateway(Router):
     def handle_backend_state(self, backend: Backend) -> None:
         """Announce a new state of a backend."""
         if backend.state is State.READY:
-            self._tools.handle_ready(backend.name)
+            self._catalog.handle_ready(backend.name)
             if isinstance(backend, Worker) and self._level is not None:
                 self._set_level_of(backend, self._level)
         else:
-            self._tools.forget(backend.name)
+            self._catalog.forget(backend.name)
             if backend.state is not State.STARTING:
                 self._backend_requests.cancel_all(backend)
         if not self._shutdown.begun:
@@ -263,21 +281,34 @@ class Gateway(Router):
     def _announce_state(self, backend: Backend) -> None:
         self._front.send(Notification("gateway/stateChanged", status_of(backend)))
 
-    def _announce_tools(self) -> None:
-        self._front.send(Notification(LIST_CHANGED))
+    def _announce(self, kind: Kind) -> None:
+        self._front.send(Notification(f"notifications/{kind.capability}/list_changed"))
 
     # Tools, lists and the handshake.
 
-    def _call_tool(self, request: Request) -> None:
+    def _call_named(self, request: Request, kind: Kind) -> None:
         params = params_of(request)
         name = value_at(params, "name")
-        found = self._tools.find(name) if isinstance(name, str) else None
+        found = self._catalog.find_named(name, kind) if isinstance(name, str) else None
         if params is None or found is None:
             shown = name[:RECEIVED_MAX] if isinstance(name, str) else json_type(name)
-            self._requests.refuse(request, Error.invalid_params(f"unknown tool: {shown}"))
+            what = f"unknown {kind.words[:-1]}: {shown}"
+            self._requests.refuse(request, Error.invalid_params(what))
             return
-        backend, tool = found
-        self._requests.forward(backend, request, "tools/call", rename_call(params, tool))
+        backend, own_name = found
+        self._requests.forward(backend, request, request.method, rename_call(params, own_name))
+
+    def _read_resource(self, request: Request) -> None:
+        """Read a resource of the server that has listed it, or whose template fits it."""
+        params = params_of(request)
+        uri = value_at(params, "uri")
+        backend = self._catalog.find_resource(uri) if isinstance(uri, str) else None
+        if backend is None:
+            shown = uri[:RECEIVED_MAX] if isinstance(uri, str) else json_type(uri)
+            what = f"no server has listed this resource: {shown}"
+            self._requests.refuse(request, Error.invalid_params(what))
+            return
+        self._requests.forward(backend, request, request.method, params)
 
     def _call_tool_by_name(self, backend: Backend, tool: str, request: Request) -> None:
         params = call_by_name(tool, params_of(request))
@@ -301,11 +332,11 @@ class Gateway(Router):
         self._requests.forward(backend, request, "ping", None, receive)
 
     def _reply_with_list(self, request: Request) -> None:
-        """Reply when the servers have listed their tools."""
+        """Reply when the servers have listed what they have."""
         method, params = request.method, params_of(request)
         given = None if params is None else params.value
         says_nothing = not given or (isinstance(given, dict) and set(given) == {"_meta"})
-        if not says_nothing and method != "tools/list":
+        if not says_nothing and method not in KINDS:
             self._own.call(request)  # which refuses the params
             return
         id = self._requests.begin_own(request)
@@ -316,12 +347,19 @@ class Gateway(Router):
             if self._requests.is_own(id):
                 key = f"{method} {self._workers.version}"
                 if key not in merged.texts:
-                    self._own.registry.set_user_methods(() if self._workers else None)
-                    own = MethodLists(self._own.registry, self._workers.entries())
-                    merged.texts[key] = LISTS[method](own, merged.tools, merged.missing)
+                    merged.texts[key] = self._write_list(method, merged)
                 if method == DISCOVER:
                     self._client_knows_methods = True
                 self._requests.finish_own(id, raw(merged.texts[key]))
 
+        lists = self._catalog[KINDS.get(method, TOOLS)]
         seconds = self._runtime.times.list
-        self._workers.collect(seconds, lambda: self._tools.collect(seconds, done))
+        patience = Patience(seconds, seconds)
+        self._workers.collect(seconds, lambda: lists.collect(patience, done))
+
+    def _write_list(self, method: str, merged: Merged) -> str:
+        if method in KINDS:
+            return list_entries(KINDS[method], merged)
+        self._own.registry.set_user_methods(() if self._workers else None)
+        own = MethodLists(self._own.registry, self._workers.entries())
+        return LISTS[method](own, merged.entries)

@@ -1,7 +1,8 @@
 """Lists that are kept on disk, so that nobody has to be started to be listed.
 
-One file for each worker or server, written whole or not at all. What can't be read or written
-is as if it had never been kept.
+One file for each worker or server, written whole or not at all, for the user alone. What can't be
+read or written, what is too large, and what is not as it was written, is as if it had never
+been kept.
 """
 
 from __future__ import annotations
@@ -10,13 +11,24 @@ import json
 import os
 from contextlib import suppress
 from hashlib import sha256
+from stat import S_ISREG
+from typing import TYPE_CHECKING
 
 from duet_rpc import __version__
 from duet_rpc.config.files import xdg_folder
+from duet_rpc.jsonrpc.jsontext import NOT_JSON, loads
+from duet_rpc.methods.changes import changed_at
+from duet_rpc.methods.sources import files_in
+from duet_rpc.program import WORKER
+
+if TYPE_CHECKING:
+    from duet_rpc.gateway.backend import Backend
 
 FOLDER = "lists"
 SIZE_MAX = 4 * 1024 * 1024
-"""Bytes of one list."""
+"""Bytes of one file."""
+
+UNREADABLE = (OSError, ValueError, RecursionError)
 
 
 class Kept:
@@ -25,7 +37,7 @@ class Kept:
     def __init__(self, owner: str) -> None:
         base = xdg_folder(os.environ, "XDG_CACHE_HOME", ".cache")
         self._folder = base and os.path.join(base, "duet-rpc", FOLDER)
-        self._name = sha256(f"{__version__}\n{owner}".encode()).hexdigest()[:32]
+        self._name = sha256(f"{__version__}\n{owner}".encode("utf-8", "replace")).hexdigest()[:32]
 
     @property
     def _path(self) -> str:
@@ -35,7 +47,7 @@ class Kept:
         """Return the list that was kept under a stamp; None where another or none was."""
         if self._folder is None:
             return None
-        with suppress(OSError, ValueError, RecursionError), open(self._path, "rb") as file:
+        with suppress(*UNREADABLE), open(self._path, "rb", opener=_own_file) as file:
             kept = json.loads(file.read(SIZE_MAX))
             if isinstance(kept, dict) and kept.get("stamp") == stamp:
                 return kept.get("list")
@@ -46,14 +58,80 @@ class Kept:
         if self._folder is None:
             return
         fresh = f"{self._path}.{os.getpid()}.tmp"
-        with suppress(OSError, ValueError, RecursionError):
+        try:
             text = json.dumps({"stamp": stamp, "list": value})
             if len(text) < SIZE_MAX:
                 os.makedirs(self._folder, mode=0o700, exist_ok=True)
                 with open(fresh, "w", opener=_private) as file:
                     file.write(text)
                 os.replace(fresh, self._path)
+        except UNREADABLE:
+            with suppress(OSError):
+                os.unlink(fresh)
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _own_file(path: str, flags: int) -> int:
+    """Open a file, if it is one and the user's own: neither a pipe nor somebody else's."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    found = os.fstat(descriptor)
+    if S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        return descriptor
+    os.close(descriptor)
+    raise OSError(f"{path} is not a file of this user's")
+
+
+class KeptLists:
+    """What MCP servers have listed: the texts of their entries, by the method that lists them."""
+
+    def __init__(self) -> None:
+        self._documents: dict[str, tuple[str, dict[str, list[str]]]] = {}  # by name; and the stamp
+
+    def read(self, backend: Backend, method: str) -> list[str] | None:
+        """Return what a server listed the last time; None where that is not known."""
+        return self._document(backend).get(method)
+
+    def write(self, backend: Backend, method: str, texts: list[str]) -> None:
+        """Keep what a server lists, if it is something else than before."""
+        document = self._document(backend)
+        if document.get(method) != texts:
+            document[method] = texts
+            Kept(_owner_of(backend)).write(_stamp_of(backend), document)
+
+    def _document(self, backend: Backend) -> dict[str, list[str]]:
+        stamp = _stamp_of(backend)
+        known = self._documents.get(backend.name)
+        if known is None or known[0] != stamp:
+            found = Kept(_owner_of(backend)).read(stamp)
+            document = {
+                str(method): texts
+                for method, texts in (found.items() if isinstance(found, dict) else ())
+                if isinstance(texts, list) and all(map(_is_object, texts))
+            }
+            known = self._documents[backend.name] = (stamp, document)
+        return known[1]
+
+
+def _stamp_of(backend: Backend) -> str:
+    """Return what a list depends on: the version, and of one's own methods the files."""
+    offer = backend.session.offer
+    stamp = "" if offer is None else offer.version
+    order = json.loads(backend.settings.env.get(WORKER, "{}"))
+    files = [*order.get("methods", ()), *files_in(order.get("folder"))]
+    return json.dumps([stamp, [[each, changed_at(each)] for each in files]])
+
+
+def _owner_of(backend: Backend) -> str:
+    settings = backend.settings
+    tools = getattr(settings, "tools", None)
+    return json.dumps(["mcp", settings.command, settings.cwd, settings.env, tools])
+
+
+def _is_object(text: object) -> bool:
+    try:
+        return isinstance(text, str) and isinstance(loads(text), dict)
+    except NOT_JSON:
+        return False

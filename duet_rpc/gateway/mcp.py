@@ -1,8 +1,9 @@
-"""`duet-rpc mcp --gateway`: the tools of all MCP servers and the user's methods, as one server.
+"""`duet-rpc mcp --gateway`: all MCP servers and the user's methods, as one server.
 
-It is the router for a client that speaks MCP by lines and knows tools and nothing else. The
-workers with the user's methods speak MCP here, too. Their files are looked at for each list,
-and for each call of a tool that nobody else has.
+It is the router for a client that speaks MCP by lines. The workers with the user's methods speak
+MCP here, too; their files are looked at for each list, and for each call of a tool that nobody
+else has. All servers are started with the process, and shake hands when the client has said
+which version it speaks and what can be asked of it.
 """
 
 from __future__ import annotations
@@ -10,41 +11,78 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.dialects import MCP
-from duet_rpc.gateway.gateway import LIST_CHANGED
+from duet_rpc.gateway.kept import KeptLists
+from duet_rpc.gateway.lists import CHANGED, KINDS, RESOURCES, TEMPLATES, Patience
+from duet_rpc.gateway.names import Names
 from duet_rpc.gateway.own import refuse
 from duet_rpc.gateway.questions import McpCall, Questions, asked_by
 from duet_rpc.gateway.router import Router, send_preparing
+from duet_rpc.gateway.server_logs import MESSAGE, ServerLogs, checked
 from duet_rpc.gateway.server_session import Offer
 from duet_rpc.gateway.state import State
-from duet_rpc.gateway.tools import rename, rename_call
-from duet_rpc.gateway.wire import id_in, params_of, raw, value_at
-from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, TITLES, Error, RpcError
-from duet_rpc.jsonrpc.jsontext import dumps
-from duet_rpc.jsonrpc.limits import RECEIVED_MAX
-from duet_rpc.jsonrpc.messages import (
-    Notification,
-    Request,
-    Success,
+from duet_rpc.gateway.subscriptions import (
+    LISTEN,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    UPDATED,
+    Subscriptions,
 )
-from duet_rpc.mcp.session import CACHE, Session, finish, invalid
-from duet_rpc.mcp.tools import NAME_MAX, allowed_name
-from duet_rpc.mcp.versions import CAPABILITIES_KEY, LATEST_HANDSHAKE, VERSION_KEY, VERSIONS
+from duet_rpc.gateway.wire import id_in, params_of, raw, value_at
+from duet_rpc.gateway.worker import Worker
+from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, TITLES, Error, RpcError
+from duet_rpc.jsonrpc.limits import RECEIVED_MAX
+from duet_rpc.jsonrpc.messages import Notification, Request, Success
+from duet_rpc.mcp.session import METHODS, SET_LEVEL, Session, invalid
+from duet_rpc.mcp.versions import (
+    CAPABILITIES_KEY,
+    LATEST_HANDSHAKE,
+    LOG_LEVEL_KEY,
+    VERSION_KEY,
+    VERSIONS,
+)
 from duet_rpc.server import dispatch
 from duet_rpc.server.dispatch import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from duet_rpc.config.processes import BackendSettings, WorkerSettings
     from duet_rpc.gateway.backend import Backend
+    from duet_rpc.gateway.lists import Kind, Merged
+    from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Front, Times
-    from duet_rpc.gateway.tools import Merged, Tool
-    from duet_rpc.gateway.worker import Worker
-    from duet_rpc.jsonrpc.values import RawJson
     from duet_rpc.log import Log
+    from duet_rpc.mcp.session import Params
     from duet_rpc.mcp.versions import Version
     from duet_rpc.server.handover import Passed
     from duet_rpc.workers.plan import Plan
+
+ROOTS_CHANGED = "notifications/roots/list_changed"
+NOT_FOUND_THEN = -32002  # a resource, before the stateless era
+
+
+class GatewaySession(Session):
+    """The client's handshake, where all kinds of things are offered."""
+
+    def __init__(self) -> None:
+        super().__init__(METHODS, has_log=True)
+        self._methods |= {SUBSCRIBE, UNSUBSCRIBE, LISTEN}
+
+    def begin(self, id: object, method: str, params: object) -> Version | str | None:
+        """Answer what every server answers alike, or return the version of the request."""
+        version = super().begin(id, method, params)  # type: ignore[arg-type]
+        only_in = {LISTEN: True, SUBSCRIBE: False, UNSUBSCRIBE: False}
+        if not isinstance(version, (str, type(None))) and method in only_in:
+            return version if version.stateless is only_in[method] else None
+        return version
+
+    def _capabilities(self, version: Version) -> Params:
+        offered = super()._capabilities(version)
+        offered["resources"] = {**offered["resources"], "subscribe": True}  # type: ignore[dict-item]
+        if version.stateless:  # which tells by a stream
+            for name in ("tools", "resources", "prompts"):
+                offered[name] = {**offered[name], "listChanged": True}  # type: ignore[dict-item]
+        return offered
 
 
 class McpGateway(Router):
@@ -62,20 +100,26 @@ class McpGateway(Router):
         plan: Plan,
         front: Front,
     ) -> None:
-        self._session = Session()
+        self._session = GatewaySession()
         self._offer: Offer | None = None  # for servers, once the client has said what it can do
         super().__init__(descriptors, log, backends, times, plan, front)
         self._batch = front.batch  # asked for on the command line
+        self._announced: set[Kind] = set()  # lists of which the client knows that they are others
+        send = self._front.send
+        self._names = Names(self._catalog, self._backends, self._workers)
         self._questions = Questions(self._runtime.loop, self._requests, self._backend_requests)
-        self._is_announced = False  # the client knows that there are new tools
-        self._listed: dict[str, Tool] = {}  # by the names that the client was told last
-        self._merged: Merged | None = None  # what they were made of
+        self._logs = ServerLogs(self._backends, send)
+        self._subscriptions = Subscriptions(self._catalog, self._requests, send)
         for backend in self._backends.values():
             backend.set_offer(None)
         if front.passed is not None:
             self._take_over(front.passed, plan)
 
-    # Messages of the client.
+    def _find_kept_lists(self) -> KeptLists | None:
+        return KeptLists()
+
+    def _starts_now(self, _backend: Backend) -> bool:
+        return True
 
     def _make_worker(self, settings: WorkerSettings) -> Worker:
         settings.dialect, settings.framing = "mcp", "lines"
@@ -91,17 +135,30 @@ class McpGateway(Router):
         if passed.handshake is not None:
             self._session.handshake = VERSIONS[passed.handshake]
             self._handle_handshake()
-            self._runtime.loop.call_soon(self._announce_tools)
+            self._runtime.loop.call_soon(self._announce_all)
+
+    @property
+    def _has_handshake(self) -> bool:
+        return self._session.handshake is not None
+
+    # Messages of the client.
 
     def _handle_notification(self, notification: Notification) -> None:
-        if notification.method == MCP.cancel:
+        method = notification.method
+        if method == MCP.cancel:
             self._requests.cancel(notification, MCP.cancel_key)
             self._backend_requests.cancel_for(self._requests.is_in_flight)
             known, id = id_in(params_of(notification), MCP.cancel_key)
             if known:
                 self._front.drop_reply(id)
-        elif not notification.method.startswith("notifications/"):
-            self._runtime.log.warn(TITLES[METHOD_NOT_FOUND], notification.method)
+        elif method == MCP.progress:
+            self._backend_requests.handle_progress(notification, MCP.token_key)
+        elif method == ROOTS_CHANGED:
+            for backend in self._backends.values():
+                if backend.state is State.READY and not isinstance(backend, Worker):
+                    backend.notify(method, params_of(notification))
+        elif not method.startswith("notifications/"):
+            self._runtime.log.warn(TITLES[METHOD_NOT_FOUND], method)
 
     def _handle_request(self, request: Request) -> None:
         if self._requests.refuse_duplicate(request):
@@ -118,12 +175,25 @@ class McpGateway(Router):
                 self._front.send(Success(id, raw(version)))
             elif version is None:
                 self._refuse(request, dispatch.not_found(method))
-            elif method == "tools/list":
-                self._list_tools(request, version)
+            elif method in KINDS:
+                self._list(request, KINDS[method], version)
             else:
-                self._forward_call(request, version)
+                self._serve(request, version)
         except RpcError as error:
             self._refuse(request, Refused(Error(error.code, error.message, error.data)))
+
+    def _serve(self, request: Request, version: Version) -> None:
+        method = request.method
+        if method == SET_LEVEL:
+            self._logs.set_level(value_at(params_of(request), "level"))
+            self._front.send(Success(request.id, raw("{}")))
+        elif method == LISTEN:
+            self._with_resources(lambda: self._subscriptions.listen(request), request)
+        elif method == UNSUBSCRIBE:
+            self._subscriptions.unsubscribe(str(value_at(params_of(request), "uri")))
+            self._front.send(Success(request.id, raw("{}")))
+        else:
+            self._forward(request, version)
 
     def _refuse(self, request: Request, refused: Refused) -> None:
         refuse(request, refused, self._runtime.log, self._front.send)
@@ -141,82 +211,110 @@ class McpGateway(Router):
         for backend in self._backends.values():
             backend.set_offer(self._offer)
 
-    def _list_tools(self, request: Request, version: Version) -> None:
+    # Lists and calls.
+
+    def _list(self, request: Request, kind: Kind, version: Version) -> None:
         self._workers.scan()
-        self._questions = Questions(self._runtime.loop, self._requests, self._backend_requests)
-        self._is_announced = False
+        self._announced.discard(kind)
         id = self._requests.begin_own(request)
         if id is None:
             return
 
         def done(merged: Merged) -> None:
             if self._requests.is_own(id):
-                self._requests.finish_own(id, raw(self._write_list(merged, version)))
+                text = self._names.write_list(kind, merged, version)
+                self._requests.finish_own(id, raw(text))
 
-        self._tools.collect(self._runtime.times.list, done)
+        self._catalog[kind].collect(self._patience, done)
 
-    def _write_list(self, merged: Merged, version: Version) -> str:
-        if merged is not self._merged:
-            self._merged, self._listed = merged, name_tools(merged.tools)
-        if version.name not in merged.texts:
-            texts = (write_tool(*each) for each in self._listed.items())
-            members = f'"tools":[{",".join(texts)}]'
-            if version.stateless:
-                members += f",{dumps(CACHE)[1:-1]}"
-            merged.texts[version.name] = finish(members, version)
-        return merged.texts[version.name]
+    @property
+    def _patience(self) -> Patience:
+        return Patience(self._runtime.times.list_at_once, self._runtime.times.list)
 
-    def _forward_call(self, request: Request, version: Version) -> None:
+    def _forward(self, request: Request, version: Version, is_last: bool = False) -> None:
         params = params_of(request)
-        name = value_at(params, "name")
-        if params is None or not isinstance(name, str):
-            raise invalid("name must be a string")
-        listed = self._listed.get(name)
-        server: Backend | None
-        if listed is not None:
-            server, tool = self._backends.get(listed.backend), listed.own_name
+        found = self._names.find(request.method, params)
+        if found is not None:
+            server, translated = found
+            if request.method == SUBSCRIBE:
+                self._subscribe(request)
+                return
+            can: object = self._session.capabilities
+            level = value_at(params, "_meta", LOG_LEVEL_KEY) if version.stateless else None
+            if version.stateless:
+                can = value_at(params, "_meta", CAPABILITIES_KEY)
+            call = McpCall(
+                server, request, translated, version, can, None if level is None else checked(level)
+            )
+            self._logs.prepare(call)
+            self._questions.forward(call, request)
+        elif not is_last:  # nobody has asked for the lists yet, perhaps
+            self._with_resources(lambda: self._forward(request, version, is_last=True), request)
         else:
-            server, tool = self._tools.find(name) or (self._workers.find(name), name)
-        if server is None:
-            raise invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
-        can = self._can(params, version)
-        call = McpCall(server, request, rename_call(params, tool), version, can)
-        self._questions.forward(call, request)
+            uri = value_at(params, "uri") or value_at(params, "ref", "uri")
+            text = f"Resource not found: {str(uri)[:RECEIVED_MAX]}"
+            if version.stateless:
+                raise invalid(text)
+            raise RpcError(NOT_FOUND_THEN, text)
 
-    def _can(self, params: RawJson | None, version: Version) -> object:
-        """Return the capabilities of the client that makes a request."""
-        if version.stateless:
-            return value_at(params, "_meta", CAPABILITIES_KEY)
-        return self._session.capabilities
+    def _with_resources(self, function: Callable[[], None], request: Request) -> None:
+        """Call a function when it is known who has which resources."""
+
+        def run(_merged: Merged) -> None:
+            try:
+                function()
+            except RpcError as error:
+                self._refuse(request, Refused(Error(error.code, error.message, error.data)))
+
+        def collect_templates(_merged: Merged) -> None:
+            self._catalog[TEMPLATES].collect(self._patience, run, is_sent=False)
+
+        self._catalog[RESOURCES].collect(self._patience, collect_templates, is_sent=False)
+
+    def _subscribe(self, request: Request) -> None:
+        id = self._requests.begin_own(request)
+        if id is None:
+            return
+
+        def done(outcome: Outcome) -> None:
+            if self._requests.is_own(id):
+                self._requests.finish(id, outcome)
+
+        self._subscriptions.subscribe(str(value_at(params_of(request), "uri")), done)
 
     # Messages of the servers.
 
     def handle_backend_message(self, backend: Backend, message: Request | Notification) -> None:
         """Handle a request or a notification of a server."""
-        method = message.method
+        method, params = message.method, params_of(message)
         if isinstance(message, Request):
             if method == "ping":
                 backend.reply(Success(message.id, {}))
             else:
-                is_stateless = self._session.handshake is None
-                client = None if is_stateless else self._session.capabilities or {}
+                client = self._session.capabilities or {} if self._has_handshake else None
                 self._questions.handle_request(backend, message, client)
-            return
-        params = params_of(message)
-        if method == MCP.progress and params is not None:
+        elif method in CHANGED:
+            for kind in CHANGED[method]:
+                self._catalog[kind].invalidate(backend.name)
+                self._announce(kind)
+        elif params is None:
+            pass
+        elif method == MCP.progress:
             self._requests.handle_progress(backend, params)
-        elif method == MCP.cancel and params is not None:
+        elif method == MCP.cancel:
             self._backend_requests.cancel(backend, params)
-        elif method == LIST_CHANGED:
-            self._tools.invalidate(backend.name)
-            self._announce_tools()
+        elif method == MESSAGE:
+            self._logs.handle_message(backend, params, self._has_handshake)
+        elif method == UPDATED:
+            self._subscriptions.handle_updated(value_at(params, "uri"), self._has_handshake)
 
     def handle_backend_state(self, backend: Backend) -> None:
-        """Ask a server that is ready for its tools; MCP has no word for any other state."""
+        """Ask a server that is ready for its lists; MCP has no word for any other state."""
         if backend.state is State.READY:
-            self._tools.handle_ready(backend.name)
+            self._catalog.handle_ready(backend.name)
+            self._subscriptions.handle_ready(backend)
         else:
-            self._tools.forget(backend.name)
+            self._catalog.forget(backend.name)
             if backend.state is not State.STARTING:
                 self._backend_requests.cancel_all(backend)
 
@@ -224,34 +322,15 @@ class McpGateway(Router):
         """Tell those who wait for a worker what it does before it is ready."""
         send_preparing(backend, text, self.dialect, self._front.send)
 
-    def _announce_tools(self) -> None:
-        """Tell the client of new tools, once until it asks for them: a server may go on and on."""
-        if self._session.handshake is not None and not self._is_announced:
-            self._is_announced = True
-            self._front.send(Notification(LIST_CHANGED))
+    def _announce_all(self) -> None:
+        for kinds in CHANGED.values():
+            self._announce(kinds[0])
 
-
-def name_tools(tools: list[Tool]) -> dict[str, Tool]:
-    """Give each tool a name that MCP allows, none twice; a name that is allowed is kept."""
-    taken = {tool.name for tool in tools if tool.name == allowed_name(tool.name)}
-    numbers: dict[str, int] = {}  # where to go on; to count from 1 again would take quadratic time
-    named: dict[str, Tool] = {}
-    for tool in tools:
-        name = allowed = allowed_name(tool.name)
-        if name != tool.name or name in named:
-            number = numbers.get(allowed, 1)
-            while name in taken:
-                number += 1
-                name = f"{allowed[: NAME_MAX - len(str(number)) - 1]}_{number}"
-            numbers[allowed] = number
-            taken.add(name)
-        named[name] = tool
-    return named
-
-
-def write_tool(name: str, tool: Tool) -> str:
-    """Return a tool's text with this name in it."""
-    try:
-        return tool.text if name == tool.name else rename(tool.text, name)
-    except RecursionError:  # nested too deeply to be read again; it can be called all the same
-        return f'{{"name":"{name}","inputSchema":{{"type":"object"}}}}'
+    def _announce(self, kind: Kind) -> None:
+        """Tell the client of another list, once until it asks: a server may go on and on."""
+        method = f"notifications/{kind.capability}/list_changed"
+        kinds = CHANGED[method]
+        if not self._announced.issuperset(kinds) and self._subscriptions.announce(
+            method, self._has_handshake
+        ):
+            self._announced.update(kinds)

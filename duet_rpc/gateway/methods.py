@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from duet_rpc.gateway.backend import Backend
-    from duet_rpc.gateway.tools import Tool
+    from duet_rpc.gateway.lists import Entry, Kind, Merged
     from duet_rpc.methods.method import Schema
     from duet_rpc.methods.registry import Registry
 
@@ -109,15 +109,18 @@ def add_methods(
 # The lists, as JSON text.
 
 
-def list_tools(_lists: MethodLists, tools: list[Tool], missing: dict[str, str]) -> str:
-    """Return the merged tools, and whose are missing."""
-    text = '{"tools":[' + ",".join(tool.text for tool in tools) + "]"
-    if missing:
-        text += f',"_meta":{dumps({"duet-rpc/unavailable": missing})}'
+def list_entries(kind: Kind, merged: Merged) -> str:
+    """Return a merged list, and whose entries are missing in it."""
+    first: dict[str, str] = {}  # two servers may have the same URI; a request could mean one
+    for entry in merged.entries:
+        first.setdefault(entry.name, entry.text)
+    text = f'{{"{kind.member}":[{",".join(first.values())}]'
+    if merged.missing:
+        text += f',"_meta":{dumps({"duet-rpc/unavailable": merged.missing})}'
     return text + "}"
 
 
-def list_methods(lists: MethodLists, tools: list[Tool], _missing: dict[str, str]) -> str:
+def list_methods(lists: MethodLists, tools: list[Entry]) -> str:
     """Return the result of listMethods."""
     own = [{"name": each.name, "description": each.summary} for each in lists.registry]
     own += [{"name": entry["name"], "description": entry["summary"]} for _, entry in lists.entries]
@@ -125,7 +128,7 @@ def list_methods(lists: MethodLists, tools: list[Tool], _missing: dict[str, str]
     return dumps(own + theirs)
 
 
-def describe_methods(lists: MethodLists, tools: list[Tool], _missing: dict[str, str]) -> str:
+def describe_methods(lists: MethodLists, tools: list[Entry]) -> str:
     """Return the result of describeMethods."""
     described = [describe(each) for each in lists.registry]
     described += [entry["signature"] for _, entry in lists.entries]
@@ -139,7 +142,7 @@ def describe_methods(lists: MethodLists, tools: list[Tool], _missing: dict[str, 
     return dumps(described)
 
 
-def discover_methods(lists: MethodLists, tools: list[Tool], _missing: dict[str, str]) -> str:
+def discover_methods(lists: MethodLists, tools: list[Entry]) -> str:
     """Return the result of rpc.discover."""
     document = discover(lists.registry)
     own = document["methods"]
@@ -163,7 +166,7 @@ def _discover_entry(
     return {**rest, "params": params, "result": result, "x-worker": worker}
 
 
-def _discover_tool(tool: Tool) -> str:
+def _discover_tool(tool: Entry) -> str:
     entry = {
         "name": tool.name,
         "summary": _summary(tool),
@@ -182,18 +185,17 @@ def _discover_tool(tool: Tool) -> str:
 
 
 LISTS = {
-    "tools/list": list_tools,
     "listMethods": list_methods,
     "describeMethods": describe_methods,
     "rpc.discover": discover_methods,
 }
 
 
-def _summary(tool: Tool) -> str:
+def _summary(tool: Entry) -> str:
     return tool.description.strip().partition("\n")[0]
 
 
-def _parameters(tool: Tool) -> Iterator[tuple[str, Schema, bool]]:
+def _parameters(tool: Entry) -> Iterator[tuple[str, Schema, bool]]:
     """Yield name, schema and necessity of each parameter."""
     properties, listed = tool.schema.get("properties"), tool.schema.get("required")
     names = listed if isinstance(listed, list) else []

@@ -65,13 +65,20 @@ class McpCall:
     """A call of the client to a server, which may ask something before it replies."""
 
     def __init__(
-        self, server: Backend, request: Request, params: RawJson, version: Version, can: object
+        self,
+        server: Backend,
+        request: Request,
+        params: RawJson,
+        version: Version,
+        can: object,
+        log_level: str | None,
     ) -> None:
         self.server = server
         self.method = request.method
         self.params = params  # for the server
         self.version = version
         self.can: dict[str, object] = can if isinstance(can, dict) else {}
+        self.log_level = log_level  # of messages that the client wants to hear meanwhile
         self.name = digest(keep_members(params.text, lambda key: key not in (*RETRY, "_meta")))
         self.id: int | None = None  # of the client's request; None: it waits for none
         self.rounds = 0

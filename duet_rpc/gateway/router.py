@@ -15,10 +15,10 @@ from duet_rpc.gateway.backend_requests import BackendRequests
 from duet_rpc.gateway.client_requests import ClientRequests
 from duet_rpc.gateway.dialects import PLAIN
 from duet_rpc.gateway.front import ClientFront, log_failure
+from duet_rpc.gateway.lists import Catalog
 from duet_rpc.gateway.loop import Loop
 from duet_rpc.gateway.runtime import Runtime
 from duet_rpc.gateway.shutdown import SHUTTING_DOWN, Shutdown
-from duet_rpc.gateway.tools import Tools
 from duet_rpc.gateway.worker import Worker
 from duet_rpc.gateway.workers import Workers
 from duet_rpc.jsonrpc.jsontext import dumps, write_id
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from duet_rpc.config.processes import BackendSettings, WorkerSettings
     from duet_rpc.gateway.dialects import Dialect
+    from duet_rpc.gateway.kept import KeptLists
+    from duet_rpc.gateway.lists import Kind
     from duet_rpc.gateway.runtime import Front, Times
     from duet_rpc.jsonrpc.messages import Id, Message
     from duet_rpc.log import Log
@@ -59,8 +61,10 @@ class Router:
             self._backends, log, self._front.send, self.dialect, self.replies_to_cancelled
         )
         self._backend_requests = BackendRequests(loop, log, self._front.send, self.dialect)
-        self._tools = Tools(self._backends, loop, self.fresh_id, runtime.client)
-        self._tools.on_change = self._announce_tools
+        self._catalog = Catalog(
+            self._backends, loop, self.fresh_id, runtime.client, self._find_kept_lists()
+        )
+        self._catalog.on_change(self._announce)
         self._shutdown = Shutdown(runtime, self._backends.values(), self._requests)
         self._workers = Workers(plan, self._backends, self._make_worker, self.fresh_id, runtime)
 
@@ -80,10 +84,14 @@ class Router:
         self._runtime.client.on_first_send = self._handle_first_send
         self._runtime.client.update_reading()
         for backend in list(self._backends.values()):
-            if backend.settings.start == "eager":
+            if self._starts_now(backend):
                 backend.process.start()
         self._runtime.loop.run()
         return self._shutdown.exit_code
+
+    def _starts_now(self, backend: Backend) -> bool:
+        """Return whether a backend is started with this process, and not when it is needed."""
+        return backend.settings.start == "eager"
 
     def release(self) -> None:
         """Give the client's descriptor back as it came."""
@@ -124,7 +132,7 @@ class Router:
         """Read the backends and send large lists only while the client has room."""
         for backend in self._backends.values():
             backend.resume_reading()
-        self._tools.deliver()
+        self._catalog.deliver()
 
     # Messages of the client.
 
@@ -185,8 +193,13 @@ class Router:
         """Handle what a worker does before it is ready."""
         raise NotImplementedError
 
-    def _announce_tools(self) -> None:
+    def _announce(self, kind: Kind) -> None:
+        """Tell the client that a list is another one now."""
         raise NotImplementedError
+
+    def _find_kept_lists(self) -> KeptLists | None:
+        """Return the lists of the last time, where they are used."""
+        return None
 
 
 def send_preparing(

@@ -26,6 +26,7 @@ class Times:
         self.stable = limits.STABLE
         self.start = limits.START_TIMEOUT
         self.list = limits.LIST_TIMEOUT
+        self.list_at_once = limits.LIST_AT_ONCE
         self.read = limits.READ_TIMEOUT
 
 

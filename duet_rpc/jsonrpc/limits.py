@@ -84,6 +84,9 @@ START_TIMEOUT = 60.0
 LIST_TIMEOUT = 3.0
 """Seconds that a merged list waits for the backends that have not said what they have."""
 
+LIST_AT_ONCE = 0.2
+"""Seconds that an MCP client's list waits for servers; what was kept stands in for the rest."""
+
 LAST_REPLIES = 0.4
 """Seconds that a gateway waits for replies once its input has ended."""
 

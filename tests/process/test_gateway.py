@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from duet_rpc.jsonrpc.framing import FRAMINGS
-from tests.gateway import SHORT_TIMES, backend, gateway, patience_for_depth
+from tests.gateway import SHORT_TIMES, backend, gateway, mcp_server, patience_for_depth
 from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
 from tests.support import PATIENCE, TOP, frame, notification, request, shortest
 from tests.terminal import is_alive, is_gone
@@ -734,6 +734,40 @@ def test_restarts_back_off_and_then_the_backend_has_failed(tmp_path: Path) -> No
         assert client.call("gateway/restart", {"backend": "a"}) == {"name": "a", "state": "ready"}
         client.state("a", "backoff")
         client.state("a", "failed")
+
+
+def test_notifications_keep_a_request_alive_beyond_its_timeout(tmp_path: Path) -> None:
+    """As an ACP agent's `session/update` do; without them the request ends."""
+    with gateway(tmp_path, {"a": backend(timeout=0.5)}) as client:
+        started = time.monotonic()
+        assert client.ask("a/stream", [1.5])["result"] > 0
+        assert time.monotonic() - started >= 1.5
+        assert "did not reply within 0.5 s" in client.ask("a/hold")["error"]["message"]
+
+
+@pytest.mark.parametrize("dialect", ["plain", "lsp", "mcp"])
+def test_what_our_client_says_of_itself_stays_here(tmp_path: Path, dialect: str) -> None:
+    with gateway(tmp_path, {"a": backend(dialect=dialect, framing="lines")}) as client:
+        meta = {"client": {"name": "emacs"}, "during": 1, "mine": 1.0}
+        echoed = client.ask("a/echo", {"_meta": meta, "x": 1})["result"]
+        assert echoed == {"_meta": {"mine": 1.0}, "x": 1}
+        assert client.ask("a/echo", {"_meta": {"client": {}}, "x": 1})["result"] == {"x": 1}
+
+
+def test_lists_of_resources_and_prompts_are_merged_and_routed(tmp_path: Path) -> None:
+    servers = {name: mcp_server(name=name) for name in ("m", "n")}
+    with gateway(tmp_path, {**servers, "a": backend()}) as client:
+        listed = client.call("resources/list")["resources"]
+        assert [each["uri"] for each in listed] == ["m://one", "same://uri", "n://one"]
+        prompts = client.call("prompts/list")["prompts"]
+        assert [each["name"] for each in prompts] == ["m__greet", "n__greet"]
+        templates = client.call("resources/templates/list")["resourceTemplates"]
+        assert [each["uriTemplate"] for each in templates] == ["m://item/{id}", "n://item/{id}"]
+        (content,) = client.call("resources/read", {"uri": "n://item/1"})["contents"]
+        assert content["text"] == "n://item/1 of n"
+        assert client.call("prompts/get", {"name": "n__greet"})["messages"]
+        for method, params in [("resources/read", {"uri": "x"}), ("prompts/get", {"name": "x"})]:
+            assert client.ask(method, params)["error"]["code"] == -32602
 
 
 def test_a_stable_time_makes_its_deaths_forgotten(tmp_path: Path) -> None:

@@ -561,6 +561,29 @@ def test_a_question_of_a_worker_is_answered_through_the_router(
         assert client.receive()["result"] == ["y", True]
 
 
+def test_a_call_inside_questions_of_two_workers_is_served_at_once(
+    tmp_path: Path, folder: Path
+) -> None:
+    for name in ("a", "b"):
+        text = f"def ask_{name}(ctx: Context) -> str:\n    return ctx.ask('{name}?')\n"
+        write(folder, worker_file(name, text), f"{name}.py")
+    says = {"client": {"name": "test", "can": ["ask"]}}
+    with rpc(tmp_path) as client:
+        client.send(request(1, "ask_a", {"_meta": says}))
+        outer = client.note("client/ask", prompt="a?")
+        client.send(request(2, "ask_b", {"_meta": {**says, "during": outer["id"]}}))
+        inner = client.note("client/ask", prompt="b?")
+        # Both wait for a client that has one thread, and is at the innermost question.
+        for method, mark in [("a_pid", inner["id"]), ("b_pid", outer["id"]), ("a_pid", "old")]:
+            reply = client.ask(method, {"_meta": {"during": mark}}, id=f"{method} {mark}")
+            assert "result" in reply
+        for question in (inner, outer):
+            client.send(
+                frame(f'{{"jsonrpc":"2.0","id":{json.dumps(question["id"])},"result":"y"}}')
+            )
+            assert client.receive()["result"] == "y"
+
+
 def test_streams_and_pushes_of_a_worker_reach_the_client(tmp_path: Path, folder: Path) -> None:
     text = "def count() -> Iterator[str]:\n    duet_rpc.notify('topic', {'a': 1})\n"
     text += "    for number in range(3):\n        yield str(number)\n        time.sleep(0.05)\n"

@@ -1,0 +1,514 @@
+"""What all MCP servers offer, as one list of each kind: tools, resources, templates, prompts.
+
+An entry is kept as the JSON text that its server sent; a tool or a prompt with another name in
+it. Each list is requested once, and again when its server says that it has changed. Whoever asks
+for a merged list waits for slow servers no longer than they were told to, and is told whose
+entries are missing. A list may be large, so it is read a few entries at a time, and no more lists
+are sent than the client has room for.
+
+For a client that asks once and at once, the lists of the last time are on disk (`kept.py`): they
+stand in for those that have not come, and the client hears when something was different.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from duet_rpc.gateway.backend import SEPARATOR
+from duet_rpc.gateway.dialects import MCP
+from duet_rpc.gateway.pending import Call
+from duet_rpc.gateway.state import State
+from duet_rpc.gateway.wire import raw
+from duet_rpc.jsonrpc.jsontext import dumps, member, replace, split_array, split_object, without
+from duet_rpc.jsonrpc.limits import BODY_MAX
+from duet_rpc.jsonrpc.messages import Failure
+from duet_rpc.jsonrpc.values import RawJson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from duet_rpc.gateway.backend import Backend
+    from duet_rpc.gateway.client import ClientConnection
+    from duet_rpc.gateway.kept import KeptLists
+    from duet_rpc.gateway.loop import Loop, Timer
+    from duet_rpc.gateway.pending import Outcome
+    from duet_rpc.jsonrpc.jsontext import Members
+
+    Done = Callable[["Merged"], None]
+
+PAGES_MAX = 100
+TURN = 100  # entries of one server that are read before anything else has its turn
+ATTEMPTS_MAX = 3  # at a list that changes while it is requested
+
+
+class Kind(NamedTuple):
+    """One kind of what servers offer."""
+
+    method: str  # that lists it
+    member: str  # of the result, with the entries
+    key: str  # the member of an entry that it is known by
+    capability: str  # of a server that has any
+    words: str  # for people, in the plural
+
+    @property
+    def has_names(self) -> bool:
+        """True where entries have names, which are others here; and not URIs, which are kept."""
+        return self.key == "name"
+
+
+TOOLS = Kind("tools/list", "tools", "name", "tools", "tools")
+RESOURCES = Kind("resources/list", "resources", "uri", "resources", "resources")
+TEMPLATES = Kind(
+    "resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "templates"
+)
+PROMPTS = Kind("prompts/list", "prompts", "name", "prompts", "prompts")
+KINDS = {kind.method: kind for kind in (TOOLS, RESOURCES, TEMPLATES, PROMPTS)}
+
+CHANGED = {
+    "notifications/tools/list_changed": (TOOLS,),
+    "notifications/resources/list_changed": (RESOURCES, TEMPLATES),
+    "notifications/prompts/list_changed": (PROMPTS,),
+}
+"""What a server says when a list has changed, and which lists that may be."""
+
+
+class Entry:
+    """One tool, resource, template or prompt: its text, and the parts that are listed."""
+
+    __slots__ = ("backend", "description", "name", "own_name", "own_text", "schema", "text")
+
+    def __init__(self, backend: Backend, kind: Kind, text: str) -> None:
+        found = split_object(text)[0]
+        members = {name: each[0] for name, each in found.items()}
+        name = members[kind.key]
+        if not name or not isinstance(name, str):
+            raise ValueError("an entry has a name")
+        self.backend = backend.name
+        self.own_name = self.name = name
+        self.own_text = self.text = text
+        if kind.has_names:
+            self.name = backend.tool_name(name)
+            _, start, end = found["name"]
+            self.text = f"{text[:start]}{dumps(self.name)}{text[end:]}"
+        self.description = str(members.get("description") or members.get("title") or "")
+        schema = members.get("inputSchema")
+        self.schema: dict[str, object] = schema if isinstance(schema, dict) else {}
+
+
+class Merged:
+    """The entries of all servers at one time, and the lists that were made of them."""
+
+    __slots__ = ("entries", "missing", "texts", "unknown")
+
+    def __init__(
+        self, entries: list[Entry], missing: dict[str, str], unknown: dict[str, list[str]]
+    ) -> None:
+        self.entries = entries
+        self.missing = missing  # why those of some servers are not here,
+        self.unknown = unknown  # and what was kept of them, which is
+        self.texts: dict[str, str] = {}  # by whatever name the maker of a list chooses
+
+
+class Patience(NamedTuple):
+    """How long a merged list waits, in seconds."""
+
+    short: float  # for a server
+    long: float  # for a worker of the user's own, of which nothing is known
+
+
+class ServerLists:
+    """The lists of all servers, of one kind, and who waits for those that are still missing."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        backends: Mapping[str, Backend],
+        loop: Loop,
+        fresh_id: Callable[[], int],
+        client: ClientConnection,
+        kept: KeptLists | None,
+    ) -> None:
+        self.kind = kind
+        self._backends = backends
+        self._loop = loop
+        self._fresh_id = fresh_id
+        self._client = client
+        self._kept = kept  # of the last time; None: not used
+        self._known: dict[str, list[Entry]] = {}
+        self._listings: dict[str, Listing] = {}  # being requested
+        self._ready: deque[Waiter] = deque()  # who waits for the client alone
+        self._served: dict[str, list[str]] = {}  # what the last list had of servers not known then
+        self._merged: Merged | None = None  # the last, unless something has changed since
+        self.on_change: Callable[[], object] = lambda: None
+
+    @property
+    def _servers(self) -> dict[str, Backend]:
+        servers = [each for each in self._backends.values() if each.dialect is MCP]
+        servers.sort(key=lambda each: each.settings.kind != "worker")  # the user's own come first
+        return {each.name: each for each in servers}
+
+    def forget(self, name: str) -> None:
+        """Request a server's list again next time."""
+        self._known.pop(name, None)
+        self._merged = None
+        if name in self._listings and self._listings[name].unread is not None:
+            self._end_listing(name)
+
+    def invalidate(self, name: str) -> None:
+        """Request a server's list again next time, and now if it is being requested."""
+        self._known.pop(name, None)
+        self._merged = None
+        if name in self._listings:
+            self._listings[name].changed = True
+
+    def handle_ready(self, name: str) -> None:
+        """Request the list of a server that was not ready in time for the last list.
+
+        Where lists are kept, each is requested: what is kept is to be what there is.
+        """
+        if (name in self._served or self._kept is not None) and name not in self._known:
+            self._request(self._servers[name])
+
+    # The merged list.
+
+    def collect(self, patience: Patience, done: Done, is_sent: bool = True) -> None:
+        """Call a function with all entries, when they have come or patience is over.
+
+        What is sent to the client is remembered: it hears when that was not all.
+        """
+        waiter = Waiter(done, is_sent)
+        for name, backend in self._servers.items():
+            if name not in self._known:
+                listing = self._request(backend)
+                if listing is not None:
+                    listing.waiters.append(waiter)
+                    waiter.missing.add(name)
+                    if backend.settings.kind == "worker" and self._kept_of(backend) is None:
+                        waiter.precious.add(name)
+        if waiter.missing:
+            waiter.timers = (
+                self._loop.call_later(patience.short, lambda: self._hurry(waiter)),
+                self._loop.call_later(patience.long, lambda: self._release(waiter)),
+            )
+        else:
+            self._release(waiter)
+
+    def _hurry(self, waiter: Waiter) -> None:
+        waiter.is_hurried = True
+        if not waiter.precious:
+            self._release(waiter)
+
+    def _release(self, waiter: Waiter) -> None:
+        if waiter.is_released:
+            return
+        waiter.is_released = True
+        for timer in waiter.timers:
+            timer.cancel()
+        self._ready.append(waiter)
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Call those that wait for the merged list, as long as the client has room for it."""
+        while self._ready and self._client.has_room:
+            waiter = self._ready.popleft()
+            merged = self.merge()
+            if waiter.is_sent:
+                self._served = merged.unknown
+            waiter.done(merged)
+
+    def merge(self) -> Merged:
+        """Return what there is now; where a list has not come, what was kept of it."""
+        entries: list[Entry] = []
+        missing: dict[str, str] = {}
+        unknown: dict[str, list[str]] = {}
+        for name, backend in self._servers.items():
+            found = self._known.get(name)
+            if found is None:
+                missing[name] = self._reason(backend)
+                found = self._kept_of(backend) or []
+                unknown[name] = [each.own_text for each in found]
+            entries += found
+        if self._merged is None or self._merged.missing != missing:
+            self._merged = Merged(entries, missing, unknown)
+        return self._merged
+
+    def _kept_of(self, backend: Backend) -> list[Entry] | None:
+        """Return what a server had the last time; None where that is not known."""
+        if self._kept is None or backend.state is State.FAILED:
+            return None
+        texts = self._kept.read(backend, self.kind.method)
+        if texts is None:
+            return None
+        listing = Listing()
+        for text in texts:
+            listing.add(backend, self.kind, text)
+        return list(listing.entries.values())
+
+    def _reason(self, backend: Backend) -> str:
+        state = "slow" if backend.state is State.READY else backend.state.value
+        return backend.process.reason or state
+
+    # The list of one server.
+
+    def _request(self, backend: Backend) -> Listing | None:
+        """Request a server's list; return it while it is requested, None where it can't be."""
+        name = backend.name
+        if name not in self._listings and backend.refusal() is None:
+            self._listings[name] = Listing()
+            if backend.state is State.READY and not self._is_offered(backend):
+                self._know(backend, [])
+            else:
+                self._request_page(backend, None)
+        return self._listings.get(name)  # a request may fail at once
+
+    def _is_offered(self, backend: Backend) -> bool:
+        """Return whether a server has anything of this kind; tools may be there unannounced."""
+        return self.kind is TOOLS or self.kind.capability in backend.session.capabilities
+
+    def _know(self, backend: Backend, entries: list[Entry]) -> None:
+        self._known[backend.name] = entries
+        if self._kept is not None:
+            self._kept.write(backend, self.kind.method, [each.own_text for each in entries])
+        self._end_listing(backend.name)
+
+    def _request_page(self, backend: Backend, cursor: str | None) -> None:
+        params = None if cursor is None else raw(f'{{"cursor":{cursor}}}')
+        call = Call(self.kind.method, lambda outcome: self._handle_page(backend, outcome, cursor))
+        backend.request(self._fresh_id(), call, params)
+
+    def _handle_page(self, backend: Backend, outcome: Outcome, cursor: str | None) -> None:
+        name = backend.name
+        if isinstance(outcome, Failure):
+            # An error of the server's own, and not one of ours, says that it has none.
+            if isinstance(outcome.error.data, dict) and "backend" in outcome.error.data:
+                self._end_listing(name)
+            else:
+                self._know(backend, [])
+            return
+        result = outcome.result
+        if not isinstance(result, RawJson) or not isinstance(result.value, dict):
+            self._end_listing(name)
+            return
+        listing = self._listings[name]
+        if listing.changed and listing.attempts < ATTEMPTS_MAX:
+            listing.begin_again()
+            self._request_page(backend, None)
+            return
+        members, text = split_object(result.text)[0], result.text
+        entries = _text_of(members, text, self.kind.member)
+        following = _text_of(members, text, "nextCursor")
+        is_last = not following.startswith('"') or following == cursor
+        listing.unread = split_array(entries if entries.startswith("[") else "[]")
+        listing.size += len(text)
+        listing.pages += 1
+        self._read_entries(backend, listing, None if is_last else following)
+
+    def _read_entries(self, backend: Backend, listing: Listing, following: str | None) -> None:
+        """Read some entries of a page; then the rest of it, the page that follows, or the end."""
+        if self._listings.get(backend.name) is not listing or listing.unread is None:
+            return  # the server has exited meanwhile
+        for _ in range(TURN):
+            text = next(listing.unread, None)
+            if text is None:
+                break
+            listing.add(backend, self.kind, text)
+        else:
+            self._loop.call_soon(lambda: self._read_entries(backend, listing, following))
+            return
+        listing.unread = None
+        if following and listing.pages < PAGES_MAX and listing.size < BODY_MAX:
+            self._request_page(backend, following)
+            return
+        listing.report(backend, self.kind, is_cut=following is not None)
+        self._know(backend, list(listing.entries.values()))
+        if listing.changed:
+            self.forget(backend.name)
+
+    def _end_listing(self, name: str) -> None:
+        self._merged = None
+        listing = self._listings.pop(name, None)
+        served = self._served.pop(name, None) if name in self._known else None
+        if served is not None and served != [each.own_text for each in self._known[name]]:
+            self.on_change()
+        for waiter in listing.waiters if listing is not None else ():
+            waiter.missing.discard(name)
+            waiter.precious.discard(name)
+            if not waiter.missing or (waiter.is_hurried and not waiter.precious):
+                self._release(waiter)
+
+
+class Listing:
+    """What a server has listed so far, and who waits for it."""
+
+    __slots__ = (
+        "attempts", "changed", "entries", "left_out", "pages", "size", "unread", "waiters",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.waiters: list[Waiter] = []
+        self.unread: Iterator[str] | None = None  # of the page that has come
+        self.attempts = 0
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Forget what the server has listed."""
+        self.entries: dict[str, Entry] = {}  # by the names that the server gives them
+        self.left_out = self.pages = self.size = 0
+        self.changed = False
+        self.attempts += 1
+
+    def add(self, backend: Backend, kind: Kind, text: str) -> None:
+        """Add an entry; of two with one name the first, because a call could name no other."""
+        try:
+            entry = Entry(backend, kind, text)
+        except (KeyError, ValueError, IndexError):
+            backend.log.output(f"left out one of its {kind.words} without a {kind.key}")
+        except RecursionError:
+            backend.log.output(f"left out one of its {kind.words} that is nested too deeply")
+        else:
+            if kind is not TOOLS or backend.offers(entry.own_name):
+                self.left_out += self.entries.setdefault(entry.own_name, entry) is not entry
+
+    def report(self, backend: Backend, kind: Kind, is_cut: bool) -> None:
+        """Log what the list has and the entries do not."""
+        if self.left_out:
+            what = f"{self.left_out} {kind.words} whose names other {kind.words} have"
+            backend.log.warn(f"left out {what}")
+        if is_cut:
+            backend.log.warn(
+                f"its list of {kind.words} is too long: {len(self.entries)} were read "
+                "and the rest left out"
+            )
+
+
+class Waiter:
+    """Somebody who has asked for the merged list."""
+
+    __slots__ = ("done", "is_hurried", "is_released", "is_sent", "missing", "precious", "timers")
+
+    def __init__(self, done: Done, is_sent: bool) -> None:
+        self.done = done
+        self.is_sent = is_sent  # to the client
+        self.missing: set[str] = set()  # servers whose lists have not come
+        self.precious: set[str] = set()  # those of them that are worth more patience
+        self.is_hurried = False  # waits for these alone
+        self.is_released = False  # waits no longer
+        self.timers: tuple[Timer, ...] = ()
+
+
+class Catalog:
+    """The lists of all kinds."""
+
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        loop: Loop,
+        fresh_id: Callable[[], int],
+        client: ClientConnection,
+        kept: KeptLists | None,
+    ) -> None:
+        self._backends = backends
+        self._lists = {
+            kind: ServerLists(kind, backends, loop, fresh_id, client, kept)
+            for kind in KINDS.values()
+        }
+
+    def __getitem__(self, kind: Kind) -> ServerLists:
+        return self._lists[kind]
+
+    def on_change(self, announce: Callable[[Kind], object]) -> None:
+        """Call a function when a list is another than the one that was sent last."""
+        for kind, lists in self._lists.items():
+            lists.on_change = lambda kind=kind: announce(kind)  # type: ignore[misc]
+
+    def forget(self, name: str) -> None:
+        """Request the lists of a server again next time."""
+        for lists in self._lists.values():
+            lists.forget(name)
+
+    def handle_ready(self, name: str) -> None:
+        """Request the lists of a server that were missing."""
+        for lists in self._lists.values():
+            lists.handle_ready(name)
+
+    def deliver(self) -> None:
+        """Call those that wait for lists, as long as the client has room for them."""
+        for lists in self._lists.values():
+            lists.deliver()
+
+    def find_named(self, name: str, kind: Kind) -> tuple[Backend, str] | None:
+        """Return the server that `NAME__x` names, and the name of the entry there."""
+        server, _, own = name.partition(SEPARATOR)
+        backend = self._backends.get(server)
+        if backend is None or backend.dialect is not MCP or not own:
+            return None
+        return (backend, own) if kind is not TOOLS or backend.offers(own) else None
+
+    def find_resource(self, uri: str) -> Backend | None:
+        """Return the server that has listed a URI, or whose template fits it best."""
+        for entry in self._lists[RESOURCES].merge().entries:
+            if entry.own_name == uri:
+                return self._backends.get(entry.backend)
+        found = None
+        most = -1
+        for entry in self._lists[TEMPLATES].merge().entries:
+            literal = match_template(entry.own_name, uri)
+            if literal > most:
+                found, most = self._backends.get(entry.backend), literal
+        return found
+
+
+def match_template(template: str, uri: str) -> int:
+    """Return how many characters of a URI a template fixes, -1 where it does not match.
+
+    The parts in braces are taken to stand for anything, in whatever way they are expanded.
+    """
+    parts = []
+    rest = template
+    while "{" in rest and "}" in rest.partition("{")[2]:
+        before, _, rest = rest.partition("{")
+        parts.append(before)
+        rest = rest.partition("}")[2]
+    if not parts:
+        return len(uri) if template == uri else -1
+    at = len(parts[0])
+    if not uri.startswith(parts[0]) or not uri[at:].endswith(rest):
+        return -1
+    end = len(uri) - len(rest)
+    for part in parts[1:]:
+        found = uri.find(part, at, end)
+        if found < 0:
+            return -1
+        at = found + len(part)
+    return sum(map(len, parts)) + len(rest)
+
+
+def _text_of(members: Members, text: str, name: str) -> str:
+    found = members.get(name)
+    return "" if found is None else text[found[1] : found[2]]
+
+
+def rename(text: str, name: str) -> str:
+    """Return an object with another text in its member `name`."""
+    return replace(text, ("name",), dumps(name))
+
+
+def rename_call(params: RawJson, name: str) -> RawJson:
+    """Return the params of a call with the name that a tool or a prompt has at its server."""
+    value = {**params.value, "name": name} if isinstance(params.value, dict) else None
+    return RawJson(rename(params.text, name), value)
+
+
+def call_by_name(tool: str, arguments: RawJson | None) -> RawJson | None:
+    """Return the params of `tools/call` for a tool called as a method; None where it can't be."""
+    text, given = ("{}", {}) if arguments is None else (arguments.text, arguments.value)
+    if not isinstance(given, dict):
+        return None
+    value = {"name": tool, "arguments": given}
+    if "_meta" not in given:
+        return RawJson(f'{{"name":{dumps(tool)},"arguments":{text}}}', value)
+    # It says something about the call and is not an argument.
+    meta, rest = member(text, "_meta"), without(text, "_meta")
+    value = {**value, "_meta": given["_meta"]}
+    return RawJson(f'{{"_meta":{meta},"name":{dumps(tool)},"arguments":{rest}}}', value)

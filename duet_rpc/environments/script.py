@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 OPENING = "# /// script"
 
-# The one of the PEP, except that a block may be empty: the PEP's text allows that, and says
-# that the text is right where the two differ.
-BLOCK = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)*)^# ///$"
+CLOSING = "# ///"
+OPENS = re.compile(r"# /// ([a-zA-Z0-9-]+)")
 
 KEYS = ("dependencies", "requires-python", "tool")
 
@@ -50,14 +49,27 @@ def read(text: str, file: str) -> Requirements | None:
 
 
 def _find(text: str) -> list[tuple[int, str]]:
-    """Return the line that each block opens on, and its TOML."""
-    text = text.replace("\r\n", "\n")
+    """Return the line that each block opens on, and its TOML.
+
+    Finds what the regular expression of the PEP finds, which needs quadratic time for blocks
+    without an end; and a block may be empty, as the PEP's text allows.
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
     blocks = []
-    for match in re.finditer(BLOCK, text):
-        if match["type"] == "script":
-            lines = match["content"].splitlines(keepends=True)
-            toml = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
-            blocks.append((text.count("\n", 0, match.start()) + 1, toml))
+    at = 0
+    while at < len(lines):
+        opens, start = OPENS.fullmatch(lines[at]), at + 1
+        at = start
+        if opens is None:
+            continue
+        while at < len(lines) and (lines[at] == "#" or lines[at].startswith("# ")):
+            at += 1  # the block ends at the last `# ///` of the comment
+        closing = next((n for n in range(at - 1, start - 1, -1) if lines[n] == CLOSING), None)
+        if closing is not None:
+            at = closing + 1
+            if opens.group(1) == "script":
+                content = (f"{line[2:]}\n" for line in lines[start:closing])
+                blocks.append((start, "".join(content)))
     return blocks
 
 
@@ -72,12 +84,16 @@ def _parse(toml: str, file: str, opening: int) -> Requirements:
     else:
         import tomli as tomllib
 
-    def wrong(key: str, what: str) -> BlockError:
-        from duet_rpc.config.toml_lines import line_of
+    from duet_rpc.config.toml_lines import DEPTH_MAX, line_of, line_too_deep
 
+    def wrong(key: str, what: str) -> BlockError:
         line = opening + (line_of(toml, (key,), tomllib.loads) or 0)
         return BlockError(f"{file}:{line}: {what}")
 
+    deep = line_too_deep(toml)
+    if deep is not None:
+        what = f"nested too deeply: at most {DEPTH_MAX} tables and arrays inside one another"
+        raise BlockError(f"{file}:{opening + deep}: the `{OPENING}` block is {what}")
     try:
         tables = tomllib.loads(toml)
     except ValueError as error:

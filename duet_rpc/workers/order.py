@@ -68,12 +68,14 @@ def find_python(order: Order, report: Callable[[str], None]) -> str:
     from duet_rpc.environments.ensure import ensure
     from duet_rpc.environments.requirements import EnvironmentFailure, Requirements
     from duet_rpc.environments.script import BlockError, read
+    from duet_rpc.methods.changes import read as read_file
 
     wanted, user = Requirements(None, tuple(order.dependencies or ())), order.origin
     try:
         if order.dependencies is None and order.python is None and len(order.methods) == 1:
             user = order.methods[0]
-            wanted = read(read_text(user), os.path.basename(user)) or wanted
+            text = (read_file(user) or b"").decode("utf-8", "replace")
+            wanted = read(text, os.path.basename(user)) or wanted
         return ensure(wanted, order.python, report, user)
     except BlockError as error:
         raise Unprepared(str(error)) from None
@@ -118,15 +120,6 @@ def prepare(order: Order, framing: Framing, descriptors: tuple[int, int]) -> Non
     except Unprepared as error:
         send(FAILED, str(error))
         os._exit(0)
-
-
-def read_text(path: str) -> str:
-    """Return the text of a file of methods; nothing where it can't be read, which is said later."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def limit_memory(size: int) -> None:

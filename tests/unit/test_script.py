@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -37,6 +39,34 @@ def test_what_a_block_asks_for() -> None:
     assert read(BLOCK, "words.py") == expected
     assert read(BLOCK.replace("\n", "\r\n"), "words.py") == expected
     assert find_block(BLOCK) is not None
+
+
+# The one in the PEP, except that a block may be empty.
+PEP = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)*)^# ///$"
+LINES = ["# /// script", "# /// other", "# ///", "#", "# a = 1", "x = 1", "", "# /// ", "#x"]
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=12))
+def test_blocks_are_those_of_the_pep(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    expected = [
+        "".join(line[2:] + "\n" for line in match["content"].splitlines())
+        for match in re.finditer(PEP, text)
+        if match["type"] == "script"
+    ]
+    assert find_block(text) == (expected[0] if expected else None)
+
+
+def test_openings_without_an_end_take_linear_time() -> None:
+    started = time.process_time()
+    assert find_block("# /// script\n" * 80_000) is None
+    assert time.process_time() - started < 5  # it takes 0.1 s, and took minutes
+
+
+@pytest.mark.parametrize("toml", ["x = " + "[" * 5000, "a" + ".a" * 30_000 + " = 1"])
+def test_a_block_that_is_nested_too_deeply_is_refused(toml: str) -> None:
+    with pytest.raises(BlockError, match=r"words.py:2: .*nested too deeply: at most 32"):
+        read(f"# /// script\n# {toml}\n# ///\n", "words.py")
 
 
 @pytest.mark.parametrize(

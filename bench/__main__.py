@@ -14,6 +14,7 @@ import json
 import sys
 
 from bench import sessions
+from bench.acting import from_acting
 from bench.author import from_author
 from bench.emacs import from_emacs
 from bench.goals import Samples
@@ -22,11 +23,13 @@ from bench.picture import draw
 from bench.programs import DUET, Program, mcp_programs, rpc_programs
 from bench.proxy import from_proxy
 from bench.report import as_json, as_page, as_text, goals, medians
+from bench.routes import from_routes
 from bench.traffic import Traffic
+from bench.workers import from_workers
 
 ROUNDS = 20
 
-IDLE_ROUNDS = 3
+IDLE_ROUNDS = 2
 """How often what hardly varies and takes seconds is measured."""
 
 
@@ -52,14 +55,9 @@ def main() -> None:
         if number < IDLE_ROUNDS:
             take_turns(sessions.idle, servers, number, samples)
     take_turns(sessions.growth, ours, 0, samples)
-    tell("gateway")
-    samples.update(sessions.gateway(rounds))
-    tell("proxy")
-    samples.update(from_proxy(rounds))
-    tell("author")
-    samples.update(from_author(rounds))
-    tell("Emacs")
-    samples.update(from_emacs(rounds))
+    for part in (from_routes, from_workers, from_proxy, from_author, from_emacs, from_acting):
+        tell(part.__name__)
+        samples.update(part(rounds))
     tell("")
     print(as_text(medians(samples)), as_text(goals(samples)), sep="\n\n")
     (BUILD / "results.json").write_text(json.dumps(as_json(samples, rounds), indent=1) + "\n")

@@ -4,20 +4,14 @@
 
 ;; Time 1,000 calls of a user's method with `duet-rpc-request', and the
 ;; same calls with `jsonrpc-request' to the leanest loop in Python.
-;; Print the milliseconds of each round as JSON.  DUET_RPC_EL names the
-;; library, BENCH_DUET and BENCH_LEAN are the two commands.
+;; Print the milliseconds of each round as JSON.  DUET_RPC_ELC names the
+;; compiled library, BENCH_DUET and BENCH_LEAN are the two commands.
 
 ;;; Code:
 
-;; Compiled, as packages are.
-(let ((copy (expand-file-name "duet-rpc.el" (make-temp-file "duet-rpc" t))))
-  (copy-file (getenv "DUET_RPC_EL") copy)
-  (byte-compile-file copy)
-  (load (concat copy "c") nil t)
-  (delete-directory (file-name-directory copy) t))
-
 (require 'json)
 (require 'jsonrpc)
+(load (getenv "DUET_RPC_ELC") nil t)
 
 (defconst bench-calls 1000)
 (defconst bench-rounds (string-to-number (getenv "BENCH_ROUNDS")))

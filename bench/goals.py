@@ -11,9 +11,11 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.acting import EPC, STREAM_LIMIT
 from bench.author import LOADING
 from bench.programs import DUET, LEAN, LOW_LEVEL, LSP_JSONRPC, MCP_SERVER, PYGLS, RASS, VSCODE
 from bench.proxy import FASTMCP
+from bench.workers import ALONE, BY_HAND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,19 +33,30 @@ class Row:
     key: str
     title: str
     unit: str
-    goal: float
+    goal: float | None
+    """None: it is stated, and nothing was promised."""
     of: tuple[str, ...] = ()
     """At most `goal` times the fastest of these; if there are none, `goal` is the number."""
     faster: bool = False
     """At least `goal` times faster instead."""
 
 
+EMACS: list[tuple[str, str, str, float, tuple[str, ...]]] = [
+    ("calls", "1,000 calls of a user's method", "ms", 1.1, (LEAN,)),
+    ("acting", "ctx.emacs.call and its answer", "µs", 0.7, (EPC,)),
+    ("stream", "1 MB streamed in 10,000 pieces, CPU of Emacs", "ms", 1.0, (STREAM_LIMIT,)),
+    ("load", "loading duet-rpc.elc", "ms", 60.0, ()),
+    ("mode", "(duet-rpc-mode 1)", "ms", 5.0, ()),
+]
+"""What is measured from each Emacs: the first word of the key, the title, and so on."""
+
+
 def list_rows(samples: Samples) -> list[Row]:
     """Return all rows; those from Emacs have its version in their key."""
     emacs = [
-        Row(key, f"1,000 calls of a user's method from {key}", "ms", 1.1, (LEAN,))
-        for key in samples
-        if key.startswith("Emacs")
+        Row(f"{kind} {version}", f"{title}, Emacs {version}", unit, goal, of)
+        for kind, title, unit, goal, of in EMACS
+        for version in sorted(key.split()[-1] for key in samples if key.startswith("calls "))
     ]
     return [
         Row("start", "spawn to first reply", "ms", 0.9, (LSP_JSONRPC,)),
@@ -66,6 +79,13 @@ def list_rows(samples: Samples) -> list[Row]:
         Row("proxy_list", "MCP, 3 servers: spawn to their tools", "ms", 5.0, (FASTMCP,), True),
         Row("proxy_trip", "MCP, 3 servers: round trip of a call", "µs", 5.0, (FASTMCP,), True),
         Row("proxy_memory", "MCP, 3 servers: memory of the gateway", "MB", 0.5, (FASTMCP,)),
+        Row("router", "rpc with workers: added to a round trip", "µs", 0.3, (RASS,)),
+        Row("beside", "a call beside a worker that computes", "µs", 1.1, (ALONE,)),
+        Row("first_call", "first call of a worker that has packages", "ms", 2.0, (BY_HAND,)),
+        Row("workers_wakeups", "ten workers, idle: wake-ups a second", "", 0.0),
+        Row("worker_memory", "ten workers, idle: memory of each", "MB", None),
+        Row("call_pyz", "duet-rpc.pyz call, beside ten workers", "ms", 150.0),
+        Row("call_installed", "duet-rpc call, installed, likewise", "ms", 150.0),
     ]
 
 
@@ -103,7 +123,7 @@ class Verdict:
     value: Spread
     """A ratio, or the number itself."""
     against: str
-    met: bool
+    met: bool | None
 
 
 def judge(row: Row, samples: Samples) -> Verdict | None:
@@ -118,5 +138,7 @@ def judge(row: Row, samples: Samples) -> Verdict | None:
         against = min(others, key=lambda name: statistics.median(others[name]))
         pairs = zip(others[against], ours) if row.faster else zip(ours, others[against])
         value = spread([a / b for a, b in pairs if b])
+    if row.goal is None:
+        return Verdict(row, value, against, None)
     met = value.median >= row.goal if row.faster else value.median <= row.goal
     return Verdict(row, value, against, met)

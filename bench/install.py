@@ -6,6 +6,7 @@ out with a message, and the rest is measured.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -25,6 +26,8 @@ NODE = BUILD / "node"
 SDK = BUILD / "mcp"
 LIMIT = BUILD / "limit"
 BARE = BUILD / "bare"
+INSTALLED = BUILD / "installed"
+EPC_LISP = BUILD / "epc"
 
 BASE: str = getattr(sys, "_base_executable", sys.executable)
 PYTHON = str(BARE / "bin" / "python")
@@ -44,6 +47,9 @@ def install() -> None:
     else:
         say("the MCP SDK needs Python 3.10 or later: it is left out")
     once(NODE, json.dumps(pins["node"]), lambda: install_node(pins["node"]))
+    once(EPC_LISP, json.dumps(pins["debian"]), lambda: unpack_debian(pins["debian"]))
+    built = hashlib.sha256((TOP / "dist" / "duet-rpc.pyz").read_bytes()).hexdigest()
+    once(INSTALLED, json.dumps([built, BASE]), install_duet)
     compile_limit()
 
 
@@ -69,6 +75,12 @@ def install_python(folder: Path, wanted: list[str]) -> bool:
     return run([*pip, "uninstall", "--yes", "setuptools"], "setuptools stays")
 
 
+def install_duet() -> bool:
+    """Install duet-rpc itself as anybody does."""
+    shutil.rmtree(TOP / "build" / "lib", ignore_errors=True)  # where an older one was built
+    return install_python(INSTALLED, [str(TOP)])
+
+
 def install_node(pins: dict[str, str]) -> bool:
     """Install the peers that run on Node.js."""
     if not shutil.which("npm"):
@@ -78,6 +90,19 @@ def install_node(pins: dict[str, str]) -> bool:
     (NODE / "package.json").write_text(json.dumps({"private": True, "dependencies": pins}))
     command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(NODE)]
     return run(command, "vscode-jsonrpc is left out")
+
+
+def unpack_debian(packages: list[str]) -> bool:
+    """Unpack the Lisp of peers that Debian has, without installing it."""
+    EPC_LISP.mkdir()
+    if not shutil.which("apt-get"):
+        say("no apt-get: EPC is left out")
+        return False
+    download = ["apt-get", "download", "--quiet", *packages]
+    if not run(download, "EPC is left out", cwd=EPC_LISP):
+        return False
+    files = sorted(EPC_LISP.glob("*.deb"))
+    return all(run(["dpkg", "-x", str(each), str(EPC_LISP)], "EPC is left out") for each in files)
 
 
 def compile_limit() -> None:
@@ -92,9 +117,9 @@ def compile_limit() -> None:
     run([compiler, "-O2", "-o", str(LIMIT), str(source)], "the C loop is left out")
 
 
-def run(command: list[str], otherwise: str) -> bool:
+def run(command: list[str], otherwise: str, cwd: Path | None = None) -> bool:
     """Run one step; show its output only if it failed."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=cwd)
     if done.returncode:
         say(f"{otherwise}: {' '.join(command[:4])} failed: {done.stderr.strip()[-500:]}")
     return done.returncode == 0

@@ -7,7 +7,7 @@ import statistics
 import sys
 from dataclasses import asdict
 
-from bench.goals import Samples, judge, list_rows, number, spread
+from bench.goals import Samples, Verdict, judge, list_rows, number, spread
 from bench.programs import DUET, LEAN, LOW_LEVEL, LSP_JSONRPC, MCP_SERVER, PYGLS, RASS, VSCODE, C
 from bench.proxy import FASTMCP
 
@@ -19,16 +19,26 @@ Table = list[list[str]]
 
 def goals(samples: Samples) -> Table:
     """Compare each row with its goal."""
-    lines = [["work", "measured", "goal", ""]]
+    lines = [["work", "duet-rpc", "beside it", "ratio", "goal", ""]]
     for row in list_rows(samples):
         verdict = judge(row, samples)
         if verdict is not None:
-            factor = "x faster than" if row.faster else "x"
-            unit = f"{factor} {verdict.against}" if verdict.against else row.unit
-            goal = f"{'≥' if row.faster else '≤'} {row.goal:g}{' x' if verdict.against else ''}"
-            met = "met" if verdict.met else "NOT MET"
-            lines.append([row.title, f"{verdict.value} {unit}".strip(), goal, met])
+            measured = samples[row.key]
+            other = verdict.against
+            ours = f"{spread(measured[DUET])} {row.unit}".strip()
+            beside = f"{other}: {spread(measured[other])}" if other else ""
+            ratio = f"{verdict.value}{' x faster' if row.faster else ''}" if other else ""
+            lines.append([row.title, ours, beside, ratio, *describe_goal(verdict)])
     return lines
+
+
+def describe_goal(verdict: Verdict) -> tuple[str, str]:
+    """Return the goal of a row, and whether it is met."""
+    row = verdict.row
+    if row.goal is None:
+        return "", "stated"
+    goal = f"{'≥' if row.faster else '≤'} {row.goal:g}{' x' if verdict.against else ''}"
+    return goal, "met" if verdict.met else "NOT MET"
 
 
 def medians(samples: Samples) -> Table:
@@ -37,7 +47,9 @@ def medians(samples: Samples) -> Table:
     lines = [["", *names]]
     titles = {row.key: f"{row.title}, {row.unit}".rstrip(", ") for row in list_rows(samples)}
     for key, title in titles.items():
-        found = (samples.get(key, {}).get(name) for name in names)
+        found = [samples.get(key, {}).get(name) for name in names]
+        if not any(found[1:]):  # compared with itself, or with a number
+            continue
         lines.append([title, *(number(statistics.median(each)) if each else "" for each in found)])
     return lines
 

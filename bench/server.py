@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from select import POLLIN, POLLOUT, poll
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.install import BUILD
 from bench.programs import Program, environment
@@ -74,6 +74,12 @@ class Server:
         took = time.perf_counter() - before
         self._check([call], [body])
         return took
+
+    def ask(self, method: str, params: dict[str, object]) -> Any:
+        """Make a call whose result is not known; return it."""
+        members = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+        self.send(self.encode(json.dumps(members).encode()))
+        return json.loads(self.receive())["result"]
 
     def burst(self, calls: Sequence[Call]) -> float:
         """Send many calls at once; return the seconds until all are answered."""
@@ -167,25 +173,6 @@ class Server:
         self.process.wait()
         return took
 
-    def memory(self) -> float | None:
-        """Return the resident memory in MB, or None if the system does not tell."""
-        try:
-            text = Path(f"/proc/{self.process.pid}/status").read_text()
-        except OSError:
-            return None
-        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
-
-    def wakeups(self) -> int | None:
-        """Return how often its threads have gone to sleep, or None if the system does not tell."""
-        total = 0
-        try:
-            for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-                text = (task / "status").read_text()
-                total += int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-        except OSError:
-            return None
-        return total
-
     @contextmanager
     def one_core(self) -> Iterator[None]:
         """Run this process and the server on one core, so that no time depends on a second one."""
@@ -201,3 +188,24 @@ class Server:
         finally:
             for task in tasks:
                 os.sched_setaffinity(task, cores)
+
+
+def memory_of(pid: int) -> float | None:
+    """Return the resident memory of a process in MB, or None if the system does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def wakeups_of(pid: int) -> int | None:
+    """Return how often the threads of a process have gone to sleep, or None, likewise."""
+    total = 0
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            text = (task / "status").read_text()
+            total += int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    except OSError:
+        return None
+    return total

@@ -6,22 +6,19 @@ returns the figures for some rows of the table in `goals`.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bench.programs import BACKEND, DUET, Program, gateways
-from bench.server import Server
+from bench.server import Server, memory_of, wakeups_of
 from bench.traffic import Call, Traffic
 
 if TYPE_CHECKING:
-    from bench.goals import Samples
+    from bench.programs import Program
 
-Session = Callable[[Program, Traffic], "dict[str, float | None]"]
+Session = Callable[["Program", Traffic], "dict[str, float | None]"]
 
 TRIPS = 300
 BURST = 2000
@@ -29,7 +26,7 @@ SETTLE = 0.3
 """Seconds of silence after the first reply: what a program defers until it is idle."""
 IDLE = 2.0
 LARGE = 9_000_000
-GROWTH = 300_000
+GROWTH = 100_000
 
 
 def start(program: Program, traffic: Traffic) -> dict[str, float | None]:
@@ -87,11 +84,11 @@ def idle(program: Program, traffic: Traffic) -> dict[str, float | None]:
     with Server(program) as server:
         server.call(traffic.version())
         time.sleep(1.0)  # by now duet-rpc has imported loguru
-        before = server.wakeups()
+        before = wakeups_of(server.process.pid)
         time.sleep(IDLE)
-        after = server.wakeups()
+        after = wakeups_of(server.process.pid)
         wakeups = None if before is None or after is None else (after - before) / IDLE
-        return {"wakeups": wakeups, "memory": server.memory()}
+        return {"wakeups": wakeups, "memory": memory_of(server.process.pid)}
 
 
 def growth(program: Program, traffic: Traffic) -> dict[str, float | None]:
@@ -104,7 +101,7 @@ def growth(program: Program, traffic: Traffic) -> dict[str, float | None]:
         time.sleep(1.0)  # by now duet-rpc has imported loguru
         for at in range(0, GROWTH, step):
             server.burst(list(traffic.mixed(step)))
-            memory = server.memory()
+            memory = memory_of(server.process.pid)
             if memory is None:
                 return {"growth": None}
             points.append((at, memory * 1024 * 1024))
@@ -132,37 +129,3 @@ def mcp(program: Program, traffic: Traffic) -> dict[str, float | None]:
         server.call(traffic.tool_call())
         time.sleep(SETTLE)
         return {"mcp_start": first * 1e3, "mcp_trip": measure_trips(server, traffic.tool_call)}
-
-
-def gateway(rounds: int) -> Samples:
-    """Measure by how much a round trip through a gateway is longer than a direct one.
-
-    All of them run all the time and take turns.
-    """
-    found: dict[str, list[float]] = {}
-    direct = Program("direct", BACKEND)
-    hello: dict[str, object] = {
-        "processId": None,
-        "rootUri": None,
-        "capabilities": {"textDocument": {}},
-    }
-    with ExitStack() as stack:
-        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-        if cores:  # one core for all, backends included
-            stack.callback(os.sched_setaffinity, 0, cores)
-            os.sched_setaffinity(0, {max(cores)})
-        servers = [stack.enter_context(Server(each)) for each in (direct, *gateways())]
-        turns = [(each, "b/" if each.program.name == DUET else "") for each in servers]
-        for server, prefix in turns:
-            server.call(Call(0, f"{prefix}initialize", hello, None))
-        time.sleep(SETTLE)
-        for number in range(rounds):
-            took = {}
-            for server, prefix in turns[:: 1 if number % 2 else -1]:
-                traffic = Traffic(f"gateway {number}")
-                trips = [server.call(traffic.hover(prefix)) for _ in range(TRIPS)]
-                took[server.program.name] = statistics.median(trips) * 1e6
-            base = took.pop(direct.name)
-            for name, value in took.items():
-                found.setdefault(name, []).append(value - base)
-    return {"gateway": found}

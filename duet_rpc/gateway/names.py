@@ -73,7 +73,7 @@ class Names:
         if listed is not None:
             server, own_name = self._backends.get(listed.backend), listed.own_name
         else:
-            own = self._workers.find(name) if kind is TOOLS else None
+            own = self._workers.find(name)
             server, own_name = self._catalog.find_named(name, kind) or (own, name)
         if server is None and kind is PROMPTS:
             own_prompts = self._catalog[kind].merge().entries

@@ -366,6 +366,57 @@ def test_a_stateless_answer_comes_with_the_next_call(tmp_path: Path) -> None:
         assert client.ask("resources/read", other)["error"]["code"] == -32602
 
 
+# Behind the router.
+
+
+def result_of(client: Asked, method: str, **params: object) -> Any:
+    """Make a call; return its result, whatever else arrives before it."""
+    id = client.post(method, params)
+    while True:
+        message = client.get()
+        if message.get("id") == id and "method" not in message:
+            return message.get("result", message.get("error"))
+
+
+@pytest.mark.parametrize("version", BOTH)
+@pytest.mark.parametrize("is_first", ["prompts/get", "resources/read", "resources/templates/list"])
+def test_a_file_that_is_a_worker_offers_the_same(
+    tmp_path: Path, version: str, is_first: str
+) -> None:
+    requests: dict[str, dict[str, object]] = {
+        "prompts/get": {"name": "review", "arguments": {"code": "1", "times": "3"}},
+        "resources/read": {"uri": "notes://a%20b"},
+        "resources/templates/list": {},
+        "resources/list": {},
+        "prompts/list": {},
+        "tools/list": {},
+    }
+    block = "# /// script\n# dependencies = []\n# ///\n"
+    order = sorted(requests, key=lambda each: each != is_first)
+    with client_of(tmp_path / "own.py", version, text=block + FILE) as client:
+        behind = {each: result_of(client, each, **requests[each]) for each in order}
+        unknown = result_of(client, "resources/read", uri="notes://..%2Fx")
+        given = {"name": "style", "value": "LO"}
+        ref = {"type": "ref/prompt", "name": "review"}
+        completed = result_of(client, "completion/complete", ref=ref, argument=given)
+    with client_of(tmp_path / "own.py", version) as client:
+        alone = {each: result_of(client, each, **requests[each]) for each in order}
+    assert behind == alone
+    assert unknown["data"] == {"uri": "notes://..%2Fx"}
+    assert completed["completion"]["values"] == ["long"]
+
+
+def test_a_resource_of_a_worker_can_ask(tmp_path: Path) -> None:
+    block = "# /// script\n# dependencies = []\n# ///\n"
+    with client_of(tmp_path / "own.py", capabilities=FORM, text=block + FILE) as client:
+        client.post("resources/read", {"uri": "asked://x"})
+        question = client.get()
+        while question.get("method") != "elicitation/create":
+            question = client.get()
+        client.answer(question, {"action": "accept", "content": {"answer": "that"}})
+        assert client.get()["result"]["contents"][0]["text"] == "xthat"
+
+
 # Mistakes, which are found when the file is loaded.
 
 

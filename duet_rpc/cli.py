@@ -302,11 +302,16 @@ def find_handler(
 ) -> Callable[[Server], Handler]:
     """Import and return what makes the handler that answers the requests of a command."""
     if command == "mcp":
-        from duet_rpc.mcp.emacs import EmacsServer
         from duet_rpc.mcp.handler import McpHandler
 
-        emacs = EmacsServer(options.server_name) if options.emacs else None
-        return lambda server: McpHandler(server, emacs, lisp_tools)
+        if not options.emacs:
+            return lambda server: McpHandler(server, None, None)
+        from duet_rpc.mcp.emacs import EmacsServer
+        from duet_rpc.mcp.lisp_tools import LispTools
+
+        emacs = EmacsServer(options.server_name)
+        tools = LispTools(emacs) if lisp_tools else None
+        return lambda server: McpHandler(server, emacs, tools)
     from duet_rpc.server.rpc import RpcHandler
 
     return RpcHandler

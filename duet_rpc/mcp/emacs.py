@@ -64,6 +64,10 @@ class EmacsServer:
         self._name = name or os.environ.get("EMACS_SOCKET_NAME") or "server"
         self._session = f"{os.getpid()}-{monotonic()}"  # whose handles Emacs keeps apart
 
+    def caller(self, client: str, method: str) -> EmacsCaller:
+        """Return who answers what a method asks of Emacs."""
+        return EmacsCaller(self, About(client, method))
+
     def ask(self, what: str, params: object, about: About, timeout: float = CALL_TIMEOUT) -> Any:
         """Ask duet-rpc.el for something; return the result, or raise RpcError."""
         who = {"client": about.client, "for": about.purpose}

@@ -9,8 +9,6 @@ from duet_rpc.jsonrpc.jsontext import dumps, write_id
 from duet_rpc.jsonrpc.messages import Notification
 from duet_rpc.mcp.catalog import Catalog
 from duet_rpc.mcp.elicitation import McpCaller, Rounds, Signer, read_reply
-from duet_rpc.mcp.emacs import About, EmacsCaller
-from duet_rpc.mcp.lisp_tools import LispTools
 from duet_rpc.mcp.logging import ClientLog
 from duet_rpc.mcp.prompts import complete, write_messages
 from duet_rpc.mcp.resources import read
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
 
     from duet_rpc.jsonrpc.messages import Request
     from duet_rpc.mcp.emacs import EmacsServer
+    from duet_rpc.mcp.lisp_tools import LispTools
     from duet_rpc.mcp.session import Params
     from duet_rpc.mcp.versions import Version
     from duet_rpc.methods.context import Context
@@ -74,17 +73,17 @@ class McpHandler:
     answers_cancelled = False
     is_for_authors = False  # but a model's
 
-    def __init__(self, server: Server, emacs: EmacsServer | None, lisp_tools: bool) -> None:
-        """Begin; `emacs` is what `--emacs` names, `lisp_tools` whether its tools are offered."""
+    def __init__(
+        self, server: Server, emacs: EmacsServer | None, lisp_tools: LispTools | None
+    ) -> None:
+        """Begin; `emacs` is the one that `--emacs` names, `lisp_tools` those to be offered."""
         self._server = server
         self._emacs = emacs
         self._batch = server.batch  # asked for on the command line
         self._session = Session(METHODS, has_log=True)
         self._client_log = ClientLog(self._session)
         self._signer = Signer()
-        self._lisp_tools: LispTools | None = None
-        if emacs is not None and lisp_tools:
-            self._lisp_tools = LispTools(emacs, lambda: self._session.client_name)
+        self._lisp_tools = lisp_tools
         self._catalog = Catalog(())
         self._seen = (-1, 0)  # which versions of the registry and of Lisp's tools it is made from
         # They are here so that a method of theirs has the same name on every wire.
@@ -146,6 +145,7 @@ class McpHandler:
                 return refused
         lisp = self._lisp_tools
         if lisp is not None and method is None and request.method in ("tools/list", "tools/call"):
+            lisp.client = self._session.client_name
             self._server.run_method(lisp.refresh)
         versions = registry.version, lisp.version if lisp is not None else 0
         if self._seen == versions:
@@ -251,7 +251,7 @@ class McpHandler:
 
         emacs = None
         if self._emacs is not None and not self._server.user_methods.is_of_package(name):
-            emacs = EmacsCaller(self._emacs, About(self._session.client_name, name))
+            emacs = self._emacs.caller(self._session.client_name, name)
         if rounds is None:
             return McpCaller(version, self._session.capabilities, ask, say, emacs)
         return McpCaller(version, meta_of(params).get(CAPABILITIES_KEY), rounds.ask, say, emacs)

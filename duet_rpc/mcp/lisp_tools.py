@@ -34,9 +34,9 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
 class LispTools:
     """The tools that Emacs had when it was last asked."""
 
-    def __init__(self, server: EmacsServer, client: Callable[[], str]) -> None:
+    def __init__(self, server: EmacsServer) -> None:
         self._server = server
-        self._client = client  # the name of the AI client
+        self.client = ""  # the name of the AI client, for whoever looks at Emacs
         self._listed: object = []
         self.methods: list[Method] = []
         self.version = 0  # another one whenever the tools are others
@@ -44,7 +44,7 @@ class LispTools:
     def refresh(self) -> str:
         """Ask for the tools; those of an Emacs that is busy stay, those of one that is gone go."""
         try:
-            listed = self._server.ask("tools", {}, About(self._client(), "tools"), LIST_TIMEOUT)
+            listed = self._server.ask("tools", {}, About(self.client, "tools"), LIST_TIMEOUT)
         except Unsupported:
             listed = []
         except RpcError:
@@ -61,7 +61,7 @@ class LispTools:
         def call(**arguments: object) -> object:
             params = {"name": name, "arguments": arguments}
             try:
-                value = self._server.ask("tool", params, About(self._client(), name))
+                value = self._server.ask("tool", params, About(self.client, name))
             except RpcError as error:
                 if error.code != EMACS_ERROR:
                     raise

@@ -20,7 +20,6 @@ VERSIONS = ("2025-11-25", "2026-07-28")
 # What a server must do that has what duet-rpc has not: its checks can't pass here.
 CANT_APPLY = {
     "methods return data, which becomes text and structured content": (
-        "tools-call-image",
         "tools-call-audio",
         "tools-call-embedded-resource",
         "tools-call-mixed-content",
@@ -51,27 +50,14 @@ CANT_APPLY = {
         "sep-2243-server-reject-invalid-param-chars",
         "sep-2243-server-reject-param-mismatch",
     ),
-    "there are tools alone: no prompts": (
-        "prompts-list",
-        "prompts-get-simple",
-        "prompts-get-with-args",
+    "the messages of a prompt are texts": (
         "prompts-get-embedded-resource",
         "prompts-get-with-image",
-        "sep-2549-prompts-list-caching-hints",
     ),
-    "there are tools alone: no resources": (
-        "resources-list",
-        "resources-read-text",
-        "resources-read-binary",
-        "resources-templates-read",
+    "a resource is a function, and nobody knows when its result changes": (
         "resources-subscribe",
         "resources-unsubscribe",
-        "sep-2164-error-code",
-        "sep-2164-data-uri",
-        "sep-2549-resources-list-caching-hints",
-        "sep-2549-resources-templates-list-caching-hints",
     ),
-    "there are tools alone: no completion": ("completion-complete",),
     "duet-rpc opens no port": ("localhost-host-rebinding-rejected",),
 }
 EXCUSES = {check: reason for reason, checks in CANT_APPLY.items() for check in checks}

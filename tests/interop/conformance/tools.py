@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import time
 
-from duet_rpc import Context, RpcError, method
+from duet_rpc import Context, Image, RpcError, method, prompt, resource
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"
+    "0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
+)
 
 
 @method
@@ -79,3 +84,39 @@ def test_input_required_result_request_state(ctx: Context) -> str:
 def test_input_required_result_tampered_state(ctx: Context) -> str:
     """Ask for a confirmation."""
     return "ok" if ctx.confirm("Please confirm") else "no"
+
+
+@method
+def test_image_content() -> Image:
+    """Return a picture."""
+    return Image(PIXEL)
+
+
+@resource("test://static-text", mime_type="text/plain")
+def static_text() -> str:
+    """Return a text."""
+    return "This is the content of the static text resource."
+
+
+@resource("test://static-binary", mime_type="image/png")
+def static_binary() -> bytes:
+    """Return bytes."""
+    return PIXEL
+
+
+@resource("test://template/{id}/data")
+def template(id: str) -> dict[str, object]:
+    """Return what the URI says."""
+    return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
+
+
+@prompt
+def test_simple_prompt() -> str:
+    """Take nothing."""
+    return "This is a simple prompt for testing."
+
+
+@prompt
+def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
+    """Take two arguments."""
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"

@@ -62,22 +62,19 @@ def command(program: str, script: str, *words: str) -> list[str]:
     return [found, str(MATRIX / script), *words]
 
 
-@functools.cache
-def run_client(client: str, has_gateway: bool) -> subprocess.CompletedProcess[str]:
-    """Let a client use all that there is, once for all the tests of that client."""
+def run(client: str, servers: dict[str, list[str]]) -> subprocess.CompletedProcess[str]:
+    """Let a client use all that there is: the user's methods, and servers behind the gateway."""
     backends: dict[str, dict[str, object]] = {
-        name: {"command": command(*words), "dialect": "mcp", "framing": "lines"}
-        for name, words in SERVER_COMMANDS.items()
-        if has_gateway
+        name: {"command": words, "dialect": "mcp"} for name, words in servers.items()
     }
     with tempfile.TemporaryDirectory() as folder:
         config = write_config(Path(folder) / "c.toml", backends)
-        server = [sys.executable, str(PYZ), "mcp", *(["--gateway"] if has_gateway else [])]
+        mcp = [sys.executable, str(PYZ), "mcp", "--methods", str(MATRIX / "own.py")]
         names = {"DUET_RPC_CONFIG": str(config), "DUET_RPC_LOG": f"{folder}/log"}
         return subprocess.run(
             [
-                *command(*CLIENT_COMMANDS[client]), ",".join(["own", *backends]),
-                *server, "--methods", str(MATRIX / "own.py"),
+                *command(*CLIENT_COMMANDS[client]), ",".join(["own", *servers]),
+                *mcp, *(["--gateway"] if servers else []),
             ],
             capture_output=True,
             text=True,
@@ -89,9 +86,14 @@ def run_client(client: str, has_gateway: bool) -> subprocess.CompletedProcess[st
         )  # fmt: skip
 
 
-def seen_by(client: str, has_gateway: bool) -> dict[str, Any]:
+@functools.cache
+def run_with_all_servers(client: str) -> subprocess.CompletedProcess[str]:
+    """Run a client once for all the tests that look at what it has seen."""
+    return run(client, {name: command(*words) for name, words in SERVER_COMMANDS.items()})
+
+
+def read_output(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     """Return what a client has seen, by server."""
-    done = run_client(client, has_gateway)
     assert done.returncode == 0, done.stdout + done.stderr
     seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return seen
@@ -137,6 +139,30 @@ def expected(client: str, server: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("client", CLIENT_COMMANDS)
 def test_a_client_uses_all_that_a_users_file_has(client: str) -> None:
-    seen, wanted = seen_by(client, has_gateway=False), expected(client, "own")
+    seen, wanted = read_output(run(client, {})), expected(client, "own")
     assert {title: seen["own"][title] for title in wanted} == wanted
     assert seen["version"] == ("2025-11-25" if client in HANDSHAKE else "2026-07-28")
+
+
+@pytest.mark.parametrize(
+    ("client", "server"),
+    [
+        pytest.param(client, server, id=f"{client}-through-gateway-to-{server}")
+        for client in CLIENT_COMMANDS
+        for server in ("own", *SERVER_COMMANDS)
+    ],
+)
+def test_a_client_uses_all_that_a_server_has(client: str, server: str) -> None:
+    seen, wanted = read_output(run_with_all_servers(client))[server], expected(client, server)
+    assert {title: seen[title] for title in wanted} == wanted
+
+
+def test_a_slow_server_delays_no_list_and_is_announced() -> None:
+    words = command("node", "server_ts1.mjs", "slow")
+    slow = {"slow": ["sh", "-c", 'sleep 5; exec "$@"', "sh", *words]}
+    seen = read_output(run("ts1", slow))
+    tools, seconds, was_told = seen["first list"]
+    assert set(tools) == OWN_TOOLS
+    assert seconds < 3.0  # claude -p waits no longer for it
+    assert was_told
+    assert seen["slow"]["structured"] == {"loud": "HI", "length": 2}

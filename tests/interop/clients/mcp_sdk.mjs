@@ -17,7 +17,13 @@ await client.connect(
   }),
 );
 assert.strictEqual(client.getServerVersion().name, "duet-rpc");
-assert.deepStrictEqual(client.getServerCapabilities(), { logging: {}, tools: { listChanged: true } });
+assert.deepStrictEqual(client.getServerCapabilities(), {
+  completions: {},
+  logging: {},
+  prompts: { listChanged: true },
+  resources: { listChanged: true },
+  tools: { listChanged: true },
+});
 await client.ping();
 
 const { tools } = await client.listTools();
@@ -50,7 +56,8 @@ for (const [name, args, words] of [
   assert.strictEqual(said.content[0].text, words);
 }
 await assert.rejects(call("no_such_tool"), (error) => error.code === -32602);
-await assert.rejects(client.listResources(), (error) => error.code === -32601);
+assert.deepStrictEqual((await client.listResources()).resources, []);
+await assert.rejects(client.subscribeResource({ uri: "a:b" }), (error) => error.code === -32601);
 
 // A pause, because the SDK forgets what came together with the reply.
 const heard = [];

@@ -194,14 +194,16 @@ async function lookAt(name) {
 await client.connect(new StdioClientTransport({ command, args, env: process.env, stderr: "ignore" }));
 const start = Date.now();
 const first = await toolNames();
-const seen = { "first list": [first, (Date.now() - start) / 1000] };
-seen.version = old
-  ? client.transport._protocolVersion ?? types.LATEST_PROTOCOL_VERSION
-  : client.getNegotiatedProtocolVersion();
+const seconds = (Date.now() - start) / 1000;
 await waitUntil(async () => {
   const tools = await toolNames();
   return servers.every((name) => tools.includes(named(name, "shout")));
 });
+const wasTold = notes.includes("notifications/tools/list_changed");
+const seen = { "first list": [first, seconds, wasTold] };
+seen.version = old
+  ? client.transport._protocolVersion ?? types.LATEST_PROTOCOL_VERSION
+  : client.getNegotiatedProtocolVersion();
 for (const name of servers) seen[name] = await lookAt(name);
 console.log(JSON.stringify(seen));
 await client.close();

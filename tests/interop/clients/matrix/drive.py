@@ -78,7 +78,8 @@ async def drive(client: Any) -> None:
         return all(named(name, "shout") in tools for name in SERVERS)
 
     await wait_until(all_are_there)
-    seen: dict[str, Any] = {"first list": [first, seconds], "version": client.version()}
+    was_told = "notifications/tools/list_changed" in client.notes
+    seen: dict[str, Any] = {"first list": [first, seconds, was_told], "version": client.version()}
     for name in SERVERS:
         seen[name] = await look_at(client, name)
     print(json.dumps(seen))
@@ -181,7 +182,7 @@ async def log(client: Any, name: str) -> list[str]:
     await client.set_level("info")
     client.logs.clear()
     await client.call(named(name, "log"))
-    return client.logs
+    return list(client.logs)
 
 
 async def ask(client: Any, name: str) -> str:

@@ -35,7 +35,8 @@ def steps(ctx: Context) -> str:
     """Report progress."""
     for step in (1, 2, 3):
         ctx.progress(step, 3, f"step {step}")
-        time.sleep(0.15)
+        time.sleep(0.15)  # so that none of them is left out
+    time.sleep(0.1)
     return "done"
 
 

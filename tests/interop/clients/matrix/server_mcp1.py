@@ -38,7 +38,7 @@ async def steps(ctx: Context) -> str:
     """Report progress."""
     for step in (1, 2, 3):
         await ctx.report_progress(step, 3, f"step {step}")
-        await asyncio.sleep(0.02)
+    await asyncio.sleep(0.25)  # the TypeScript SDK forgets what comes together with the result
     return "done"
 
 

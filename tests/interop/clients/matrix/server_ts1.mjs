@@ -36,10 +36,8 @@ server.registerTool("fail", { description: "Fail." }, () => {
   throw new Error("no luck");
 });
 server.registerTool("steps", { description: "Report progress." }, async (extra) => {
-  for (const step of [1, 2, 3]) {
-    await report(extra, step, 3, `step ${step}`);
-    await sleep(20);
-  }
+  for (const step of [1, 2, 3]) await report(extra, step, 3, `step ${step}`);
+  await sleep(250); // the TypeScript SDK forgets what comes together with the result
   return text("done");
 });
 server.registerTool("wait", { description: "Wait to be cancelled." }, async (extra) => {

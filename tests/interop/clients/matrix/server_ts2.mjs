@@ -45,10 +45,8 @@ function make() {
     throw new Error("no luck");
   });
   server.registerTool("steps", { description: "Report progress." }, async (ctx) => {
-    for (const step of [1, 2, 3]) {
-      await report(ctx, step, 3, `step ${step}`);
-      await sleep(20);
-    }
+    for (const step of [1, 2, 3]) await report(ctx, step, 3, `step ${step}`);
+    await sleep(250); // the TypeScript SDK forgets what comes together with the result
     return text("done");
   });
   server.registerTool("wait", { description: "Wait to be cancelled." }, async (ctx) => {

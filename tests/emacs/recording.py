@@ -128,6 +128,8 @@ def draw(frames: list[Frame], path: Path) -> None:
     drawn: dict[str, str] = {}
     body = []
     shown = [frame for at, frame in enumerate(frames) if at == 0 or frame[1:] != frames[at - 1][1:]]
+    # Where nothing moves, on paper for example, the fullest screen is shown.
+    still = max(shown, key=lambda frame: sum(map(len, map(str.strip, frame.lines))))
     for number, frame in enumerate(shown):
         end = shown[number + 1].at if number + 1 < len(shown) else total
         parts = [
@@ -140,7 +142,8 @@ def draw(frames: list[Frame], path: Path) -> None:
         times = f"0;{frame.at / total:.4f};{min(end / total, 1):.4f}"
         first = "inline" if number == 0 else "none"
         body.append(
-            f'<g display="none">{"".join(parts)}<animate attributeName="display" '
+            f'<g display="{"inline" if frame is still else "none"}">{"".join(parts)}'
+            f'<animate attributeName="display" '
             f'values="{first};inline;none" keyTimes="{times}" dur="{total:g}s" '
             'calcMode="discrete" repeatCount="indefinite"/></g>'
         )

@@ -18,9 +18,9 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 run: dist/duet-rpc.pyz ## set up, build dist/duet-rpc.pyz and show it at work
-	@$(BIN)/python examples/demo.py dist/duet-rpc.pyz $(firstword $(EMACSEN))
+	@build/shiv/bin/python examples/demo.py dist/duet-rpc.pyz $(firstword $(EMACSEN))
 
-test: dist/duet-rpc.pyz build/tools build/mcp/ready build/mcp1/ready build/servers/ready ## set up, then run all tests
+test: .venv/ready dist/duet-rpc.pyz build/tools build/mcp/ready build/mcp1/ready build/servers/ready ## set up, then run all tests
 	@$(BIN)/python -m pytest || { \
 	  echo "Once more, one at a time: what failed only because the machine was busy passes."; \
 	  $(BIN)/python -m pytest -n 0 -v --last-failed --last-failed-no-failures none; }
@@ -41,7 +41,7 @@ fuzz: .venv/ready ## let atheris look for input that breaks a decoder, for SECON
 	  $(BIN)/python -m tests.fuzz.decoders -max_total_time=$(SECONDS) -max_len=2000 \
 	    -artifact_prefix=build/fuzz/ build/fuzz
 
-conformance: dist/duet-rpc.pyz build/tools ## the official suite of MCP, and what of it can't apply
+conformance: .venv/ready dist/duet-rpc.pyz build/tools ## the official suite of MCP, and what of it can't apply
 	$(BIN)/python -m tests.interop.conformance
 
 lint: .venv/ready build/tools ## ruff, mypy, and for the elisp byte-compiler, checkdoc, package-lint
@@ -50,7 +50,7 @@ lint: .venv/ready build/tools ## ruff, mypy, and for the elisp byte-compiler, ch
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/emacs/test_elisp.py -k 'compiles or checkdoc or lint'
 
-coverage: dist/duet-rpc.pyz build/tools ## which lines and branches the tests reach, daemons included
+coverage: .venv/ready dist/duet-rpc.pyz build/tools ## which lines and branches the tests reach, daemons included
 	@$(BIN)/python -m pip install --quiet 'coverage>=7.10'
 	@rm -rf build/coverage; mkdir -p build/coverage
 	@$(BIN)/python -m coverage run -m pytest -p no:cacheprovider $(TESTS) || true
@@ -74,10 +74,10 @@ release: lint build/release-tools/ready ## build everything that is published in
 version: .venv/ready ## make NEW=1.2.3 the version, wherever it is written
 	@$(BIN)/python packaging/version.py $(NEW)
 
-bench: dist/duet-rpc.pyz ## measure it beside its peers (ROUNDS=5: quick)
+bench: .venv/ready dist/duet-rpc.pyz ## measure it beside its peers (ROUNDS=5: quick)
 	$(BIN)/python -m bench --rounds $(ROUNDS)
 
-screenshot: dist/duet-rpc.pyz ## take the pictures of Emacs that this README shows
+screenshot: .venv/ready dist/duet-rpc.pyz ## take the pictures of Emacs that this README shows
 	$(BIN)/python -m tests.emacs.recording elisp/command.svg
 	tests/emacs/screenshot.sh elisp/duet-rpc-call.png
 
@@ -85,20 +85,31 @@ clean: ## remove everything that was made
 	rm -rf .venv build dist tests/interop/clients/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-dist/duet-rpc.pyz: .venv/ready $(SOURCES)
-	@$(BIN)/python packaging/build.py
+# What builds it is installed in seconds, and `make run` needs no more. The rest takes a minute.
+dist/duet-rpc.pyz: build/shiv/ready $(SOURCES)
+	@build/shiv/bin/python packaging/build.py
 
-# Debian keeps venv in a package of its own.
+build/shiv/ready: pyproject.toml
+	@$(call make_venv,build/shiv)
+	@build/shiv/bin/python -m pip install --quiet --disable-pip-version-check \
+	  $$(grep -E -o '(shiv|setuptools)==[0-9.]+' pyproject.toml)
+	@touch $@
+
 .venv/ready: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || \
-	  { echo "duet-rpc needs Python 3.9 or later; name one: make PYTHON=python3.12" >&2; exit 1; }
-	@rm -rf .venv; $(PYTHON) -m venv .venv || { \
-	  [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
-	  apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv .venv; } || \
-	  { echo "$(PYTHON) -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(call make_venv,.venv)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  --config-settings editable_mode=compat --editable '.[dev]'
 	@touch $@
+
+# Debian keeps venv in a package of its own.
+define make_venv
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || \
+  { echo "duet-rpc needs Python 3.9 or later; name one: make PYTHON=python3.12" >&2; exit 1; }; \
+rm -rf $(1); $(PYTHON) -m venv $(1) || { \
+  [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && \
+  apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(1); } || \
+  { echo "$(PYTHON) -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
+endef
 
 # Clients and servers of MCP that others wrote, apart from everything that duet-rpc is made with.
 # Two environments, because the versions 1.x and 2.x of the SDK have the same name.

@@ -139,7 +139,7 @@ def is_shown(output: str, shown: str, *, numbers_vary: bool = False) -> bool:
     def pattern(line: str) -> str:
         text = re.escape(line).replace("…", ".*")
         if numbers_vary:  # and so does the space that aligns them
-            text = re.sub(r"\d+", r"\\d[\\d.]*", re.sub(r"(\\ )+", " +", text))
+            text = re.sub(r"\d+(\\\.\d+)*", r"\\d[\\d.]*", re.sub(r"(\\ )+", " +", text))
         return text + r"\n"
 
     lines = [r"(?:.*\n)*" if line == "…" else pattern(line) for line in shown.splitlines()]

@@ -177,7 +177,7 @@ def run_server(arguments: Arguments) -> None:
     from duet_rpc.server.serve import serve
 
     if config.python is not None:
-        from duet_rpc.config.python import use_python
+        from duet_rpc.environments.methods_python import use_python
 
         use_python(config, descriptors)
     explain_waiting(descriptors, command, options)

@@ -51,7 +51,7 @@ def ensure(
 
 def find_named(python: str) -> str:
     """Return the path of the Python that was named."""
-    from duet_rpc.config.python import find
+    from duet_rpc.environments.methods_python import find
 
     path = find(os.path.expanduser(python))
     if path is None or not os.path.exists(path):

@@ -3,8 +3,9 @@
 From the .pyz that Python gets the archive, which has everything in it. An installed duet-rpc, or
 a clone, is in a folder among the packages of another Python, and these must not become
 importable with it. So there is a folder with links to duet-rpc and the few packages that it
-needs, and that is appended to the path: what the environment itself has comes first. It is a
-folder and not an import hook because `multiprocessing` passes the path on to its processes.
+needs, and a program that appends that folder to the path: what the environment itself has comes
+first. It is a folder and not an import hook because `multiprocessing` passes the path on to its
+processes.
 """
 
 from __future__ import annotations
@@ -24,13 +25,30 @@ if TYPE_CHECKING:
 NEEDED = ("duet_rpc", "docstring_parser", "loguru", "tomli")
 """What a worker imports. Where we have no tomli ourselves, `install` puts it where it is needed."""
 
-# The working directory is not a place to import from.
-START = """\
-import sys
-if sys.path[0] == "":
-    del sys.path[0]
-sys.path.append(sys.argv.pop(1))
-from duet_rpc.cli import main
+SWITCHED = "DUET_RPC_SWITCHED_PYTHON"
+"""The variable that says who has named this Python, in a process that `methods_python` starts."""
+
+PROGRAM = "duet-rpc.py"
+# In the folder; runs in any Python, so that an old version is reported well.
+START = f"""\
+import os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [each for each in sys.path if each != here] + [here]
+problem = None
+place = os.environ.get("{SWITCHED}")
+if sys.version_info < (3, 9):
+    problem = "Python %d.%d is too old; duet-rpc needs 3.9 or later" % sys.version_info[:2]
+else:
+    try:
+        if place and sys.version_info < (3, 11):
+            import tomli
+        from duet_rpc.cli import main
+    except ImportError as error:
+        install = "%s -m pip install tomli" % sys.executable
+        problem = "%s, which duet-rpc needs there. Install it: %s" % (error, install)
+if problem:
+    sys.stderr.write("duet-rpc: %s: %s\\n" % (place or sys.executable, problem))
+    sys.exit(2)
 main()
 """
 
@@ -39,17 +57,15 @@ def command(python: str, arguments: Sequence[str]) -> list[str]:
     """Return the command that runs duet-rpc with these arguments under a Python from `ensure`."""
     if python == sys.executable:
         return daemon_command(arguments[1:], arguments[0])
-    archive = archive_path()
-    start = ["-c", START, library()] if archive is None else [archive]
-    return [python, *isolation(), *start, *arguments]
+    return [python, *isolation(), archive_path() or library(), *arguments]
 
 
 def library() -> str:
-    """Return the folder with links to duet-rpc and what it needs, making it at the first time."""
+    """Return the program that runs duet-rpc, beside links to it and to what it needs."""
     from hashlib import sha256
 
     places = find_packages()
-    name = sha256("\n".join(places.values()).encode()).hexdigest()[:16]
+    name = sha256("\n".join([START, *places.values()]).encode()).hexdigest()[:16]
     root = root_folder()
     folder = os.path.join(root, f"{LIBRARY}{name}")
     if not os.path.isdir(folder):
@@ -59,12 +75,14 @@ def library() -> str:
             os.mkdir(fresh)
             for link, place in places.items():
                 os.symlink(place, os.path.join(fresh, link))
+            with open(os.path.join(fresh, PROGRAM), "w", encoding="utf-8") as file:
+                file.write(START)
             with suppress(FileExistsError, NotADirectoryError):
                 os.rename(fresh, folder)
         except OSError as error:
             if not os.path.isdir(folder):  # another process was faster
                 raise EnvironmentFailure(f"{folder} cannot be made: {error.strerror}") from None
-    return folder
+    return os.path.join(folder, PROGRAM)
 
 
 def find_packages() -> dict[str, str]:
@@ -75,19 +93,9 @@ def find_packages() -> dict[str, str]:
     for name in NEEDED:
         spec = find_spec(name)
         if spec is not None and spec.origin:
-            place = os.path.abspath(spec.origin)
+            place = os.path.realpath(spec.origin)
             if spec.submodule_search_locations:  # a package
                 places[name] = os.path.dirname(place)
             else:
                 places[os.path.basename(place)] = place
     return places
-
-
-def prefer_environment() -> None:
-    """Let what an environment has come first, in a worker that was started from the .pyz.
-
-    The archive puts its packages in front of all others, and one of them may be in the
-    environment, too, in the version that another package there needs.
-    """
-    if archive_path() is not None:
-        sys.path.append(sys.path.pop(0))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.command_line import UsageError
 from duet_rpc.config.files import load_config
-from duet_rpc.config.python import use_python
+from duet_rpc.environments.methods_python import use_python
 from duet_rpc.jsonrpc.errors import RpcError
 from duet_rpc.program import WORKER
 from duet_rpc.terminal.client import Client, DaemonError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from duet_rpc import program
 from duet_rpc.config import files as config
-from duet_rpc.config.python import KEY, find, install_command
+from duet_rpc.environments.methods_python import KEY, find
 from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, RpcError
 from duet_rpc.methods.sources import RELOAD
 from duet_rpc.terminal.client import Client, DaemonError
@@ -32,9 +32,6 @@ LOADING_TIMEOUT = 60.0
 """Seconds for loading the user's methods, which may import large packages."""
 
 VERSION_CODE = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
-
-IMPORT_CODE = "import sys; sys.path = [p for p in sys.path if p]; import duet_rpc.cli; print('ok')"
-"""Prints something where duet-rpc is installed, not only in the working directory."""
 
 PIP_CODE = """
 import importlib.util, os, sys, sysconfig
@@ -59,7 +56,7 @@ PACKAGES = {
 
 
 def check_methods_python() -> Iterator[Check]:
-    """Check the Python that the configuration names: that it runs, and has duet-rpc."""
+    """Check the Python that the configuration names: that it runs, and is new enough."""
     try:
         settings = config.load_config()
     except config.ConfigError:
@@ -78,18 +75,8 @@ def check_methods_python() -> Iterator[Check]:
     elif version < PYTHON_MIN:
         need = dotted(PYTHON_MIN)
         yield Check(KEY, FAIL, f"{path} is {dotted(version)}; {need} or later is needed", fix)
-    elif not has_program(path):
-        fix = f"install it: {install_command(path)}"
-        yield Check(KEY, FAIL, f"duet-rpc is not installed in {path}", fix)
     else:
         yield Check(KEY, OK, f"{dotted(version)}, {path}")
-
-
-def has_program(python: str) -> bool:
-    """Return whether a Python can run the program: any can run the .pyz."""
-    if program.archive_path() is not None or python == sys.executable:
-        return True
-    return bool(output_of([python, *program.isolation(), "-c", IMPORT_CODE], PYTHON_TIMEOUT))
 
 
 def check_methods(client: Client) -> list[Check]:

@@ -8,7 +8,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from duet_rpc.config.files import load_config
-from duet_rpc.config.python import use_python
+from duet_rpc.environments.methods_python import use_python
 from duet_rpc.jsonrpc.errors import RpcError
 from duet_rpc.log import escape
 from duet_rpc.program import program_name

@@ -107,7 +107,9 @@ class McpGateway(Router):
         self._announced: set[Kind] = set()  # lists of which the client knows that they are others
         send = self._front.send
         self._names = Names(self._catalog, self._backends, self._workers)
-        self._questions = Questions(self._runtime.loop, self._requests, self._backend_requests)
+        self._questions = Questions(
+            self._runtime.loop, self._requests, self._backend_requests, times.answer
+        )
         self._logs = ServerLogs(self._backends, send)
         self._subscriptions = Subscriptions(self._catalog, self._requests, send)
         for backend in self._backends.values():

@@ -48,9 +48,6 @@ ASKED = {
 }
 """What a server may ask, and the capability that a client has to have for it."""
 
-ANSWER_TIMEOUT = 3600.0
-"""Seconds that a person has for an answer."""
-
 ROUNDS_MAX = 10
 """How often one call may be made again with answers, as the SDKs have it."""
 
@@ -107,9 +104,14 @@ class Questions:
     """Puts what servers ask to the client, and its answers to the servers."""
 
     def __init__(
-        self, loop: Loop, requests: ClientRequests, backend_requests: BackendRequests
+        self,
+        loop: Loop,
+        requests: ClientRequests,
+        backend_requests: BackendRequests,
+        answer_timeout: float,
     ) -> None:
         self._loop = loop
+        self._answer_timeout = answer_timeout  # seconds
         self._requests = requests
         self._backend_requests = backend_requests
         self._suspended: dict[str, McpCall] = {}  # by requestState
@@ -162,7 +164,7 @@ class Questions:
         elif not isinstance(client, dict) or capability not in client:
             backend.reply(Failure(request.id, _no_capability(capability)))
         else:
-            self._backend_requests.forward(backend, request, request.method, ANSWER_TIMEOUT)
+            self._backend_requests.forward(backend, request, request.method, self._answer_timeout)
 
     def _suspend_for(self, backend: Backend, request: Request, capability: str) -> None:
         found = [
@@ -200,7 +202,7 @@ class Questions:
         text = f'{{{INPUT_REQUIRED},"inputRequests":{{{parts}}},"requestState":"{state}"}}'
         id, call.id = call.id, None
         self._suspended[state] = call
-        suspension.timer = self._loop.call_later(ANSWER_TIMEOUT, lambda: self._expire(state))
+        suspension.timer = self._loop.call_later(self._answer_timeout, lambda: self._expire(state))
         self._requests.finish(id, Success(None, raw(text)))
 
     def _resume(self, repeated: McpCall, request: Request, state: object) -> None:
@@ -294,7 +296,7 @@ class Questions:
                 None if params is None else raw(params),
                 lambda reply, key=key: receive(key, reply),  # type: ignore[misc]
                 id,
-                ANSWER_TIMEOUT,
+                self._answer_timeout,
             )
         if not requests:
             self._loop.call_later(PAUSE, lambda: self._call_again(call, id, answers, state))

@@ -28,6 +28,7 @@ class Times:
         self.list = limits.LIST_TIMEOUT
         self.list_at_once = limits.LIST_AT_ONCE
         self.read = limits.READ_TIMEOUT
+        self.answer = limits.ANSWER_TIMEOUT
 
 
 class Front(NamedTuple):

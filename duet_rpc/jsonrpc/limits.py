@@ -69,6 +69,9 @@ STDERR_SHOWN_MAX = 2000
 REQUEST_TIMEOUT = 300.0
 """Seconds that a backend has for an answer, counted from its last sign of progress."""
 
+ANSWER_TIMEOUT = 3600.0
+"""Seconds that the person at an MCP client has for an answer to what a server asks."""
+
 CANCEL_GRACE = 2.0
 """Seconds in which a worker answers a cancel, or says that its method was interrupted."""
 

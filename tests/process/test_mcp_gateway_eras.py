@@ -274,6 +274,22 @@ def test_a_server_that_exits_ends_a_call_that_waits_for_an_answer(tmp_path: Path
         assert not [each for each in client.text("m__seen") if "method" not in each]
 
 
+def test_a_client_that_does_not_come_back_is_not_waited_for(tmp_path: Path) -> None:
+    params: dict[str, object] = {"name": "m__ask", "arguments": {"questions": [ELICIT]}}
+    program = [*PATIENT[:-1], "answer=0.2", "--"]
+    with serve(tmp_path, MODERN, {"m": server()}, program=program) as client:
+        state = client.ask("tools/call", params)["result"]["requestState"]
+        ended = ["notifications/cancelled"]  # and the question has an answer before
+        wait_until(
+            lambda: [each.get("method") for each in client.text("m__seen")].count(*ended) == 1,
+            "the call is cancelled",
+        )
+        (answer,) = [each for each in client.text("m__seen") if "method" not in each]
+        assert answer["error"]["code"] == -32803
+        again = {**params, "requestState": state, "inputResponses": {"question-1": ANSWER}}
+        assert "requestState" in client.ask("tools/call", again)["error"]["message"]
+
+
 def test_a_call_that_is_cancelled_takes_its_questions_along(tmp_path: Path) -> None:
     params = {"name": "m__ask", "arguments": {"questions": [ELICIT]}}
     with serve(tmp_path, "2025-11-25", {"m": server("stateless")}) as client:

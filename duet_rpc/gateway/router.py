@@ -83,7 +83,8 @@ class Router:
         self._runtime.loop.watch_signals(self._handle_signal, self._check_backends)
         self._runtime.client.on_first_send = self._handle_first_send
         self._runtime.client.update_reading()
-        for backend in list(self._backends.values()):
+        # The user's own first: nobody else's server is to delay them.
+        for backend in [*self._workers, *self._backends.values()]:
             if self._starts_now(backend):
                 backend.process.start()
         self._runtime.loop.run()

@@ -80,8 +80,8 @@ COMMANDS = (
     Command(
         "mcp",
         "serve the methods as tools to an AI client (MCP)",
-        "Serve your methods as tools on stdin and stdout to an AI client that speaks the Model "
-        "Context Protocol.",
+        "Serve your methods as tools, and your resources and prompts, on stdin and stdout to an "
+        "AI client that speaks the Model Context Protocol.",
     ),
     Command(
         "gateway",
@@ -164,7 +164,7 @@ OPTIONS = (
     ),
     Option("--batch", "accept batches: arrays of requests", ("rpc", "mcp")),
     Option("--gateway", "serve the tools of the [backends] as well", ("mcp",)),
-    Option("--emacs", "let it use the running Emacs: ctx.emacs, and tools in Lisp", ("mcp",)),
+    Option("--emacs", "let your methods use the running Emacs, and offer tools in Lisp", ("mcp",)),
     Option(
         "--server-name",
         "the Emacs that --emacs means, by its server-name or the path of its socket",
@@ -356,6 +356,9 @@ def _check_combination(arguments: Arguments, given: list[Option]) -> None:
         raise UsageError(f"call needs a METHOD; {hint}", command)
     if command == "new" and not arguments.operands:
         raise UsageError("new needs a NAME for the file, such as words", command)
+    if arguments.options.server_name and not arguments.options.emacs:
+        message = "--server-name says which Emacs --emacs means; add --emacs"
+        raise UsageError(message, arguments.command)
 
 
 def _unknown(kind: str, word: str, names: Sequence[str], hint: str) -> str:

@@ -106,6 +106,7 @@ class Editor:
         self.process.kill()
         self.process.wait()
         os.close(self.terminal)
+        self.socket.unlink(missing_ok=True)
 
 
 @pytest.fixture(params=EMACSEN, scope="module")
@@ -125,7 +126,7 @@ def run() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def editor(emacs_program: str, run: Path) -> Iterator[Editor]:
-    found = Editor(emacs_program, f"e{abs(hash(emacs_program)) % 1000}", run)
+    found = Editor(emacs_program, f"e{EMACSEN.index(emacs_program)}", run)
     yield found
     found.close()
 
@@ -361,7 +362,6 @@ def another(emacs: str, run: Path, setup: str = "") -> Iterator[Editor]:
         yield editor
     finally:
         editor.close()
-        editor.socket.unlink(missing_ok=True)
 
 
 def test_a_busy_emacs_is_an_error_within_two_seconds(emacs_program: str, run: Path) -> None:
@@ -443,6 +443,14 @@ def test_without_an_emacs_there_are_the_methods(run: Path) -> None:
     with client_of({"XDG_RUNTIME_DIR": str(run), "RUN": str(run)}, "--server-name", "no") as client:
         assert [*client.tools()] == ["use_emacs", "lisp", "failing"]
         assert "start one with M-x server-start" in text_of(client.tool("use_emacs", text="x"))
+
+
+def test_a_name_without_the_option_is_an_error() -> None:
+    done = subprocess.run(
+        [*SOURCE, "mcp", "--server-name", "x"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "add --emacs" in done.stderr
 
 
 def test_a_socket_that_others_could_have_made_is_refused(run: Path) -> None:

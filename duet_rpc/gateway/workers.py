@@ -173,9 +173,7 @@ class Workers:
         """Return False for a method whose file is gone, or has become a worker."""
         source = entry.get("x-source")
         file = source.get("file") if isinstance(source, dict) else None
-        if not isinstance(file, str):
-            return True
-        return changed_at(file) is not None and not self._plan.scripts.is_script(file)
+        return not isinstance(file, str) or self._plan.scripts.is_plain(file)
 
     def entries(self) -> list[tuple[str, Entry]]:
         """Return what is known of all methods, each once, with its worker's name."""

@@ -23,6 +23,15 @@ class Scripts:
 
     def block_of(self, path: str) -> str | None:
         """Return the text of a file's block; None where it has none, or can't be read."""
+        found = self._look(path)
+        return None if found is None else found[1]
+
+    def is_plain(self, path: str) -> bool:
+        """Return whether there is such a file, and it has no block."""
+        found = self._look(path)
+        return found is not None and found[1] is None
+
+    def _look(self, path: str) -> tuple[int, str | None] | None:
         time = changed_at(path)
         if time is None:
             self._known.pop(path, None)
@@ -31,7 +40,7 @@ class Scripts:
         if known is None or known[0] != time:
             text = (read(path) or b"").decode("utf-8", "replace")
             known = self._known[path] = time, find_block(text)
-        return known[1]
+        return known
 
     def is_script(self, source: str) -> bool:
         """Return whether a source of methods is a file with a block."""

@@ -136,6 +136,7 @@ class McpGateway(Router):
         self._runtime.client.feed(passed.input)
         if passed.handshake is not None:
             self._session.handshake = VERSIONS[passed.handshake]
+            self._session.capabilities = passed.capabilities
             self._handle_handshake()
             self._runtime.loop.call_soon(self._announce_all)
 

@@ -93,10 +93,11 @@ class McpHandler:
         self._own = {method.name for method in self.registry} | {RELOAD}
 
     @property
-    def passed_on(self) -> tuple[bool, str | None]:
+    def passed_on(self) -> tuple[bool, str | None, object]:
         """What a router has to know of this connection."""
         handshake = self._session.handshake
-        return handshake is not None, None if handshake is None else handshake.name
+        name = None if handshake is None else handshake.name
+        return handshake is not None, name, self._session.capabilities
 
     def answer(self, arrival: Arrival, request: Call) -> str | Refused:
         """Answer one request, or accept a notification."""

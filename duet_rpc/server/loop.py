@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         is_for_authors: bool  # its client may be the author of the methods
 
         @property
-        def passed_on(self) -> tuple[bool, str | None]:
+        def passed_on(self) -> tuple[bool, str | None, object]:
             """What a router has to know of this connection, see `Passed`."""
 
         def answer(self, arrival: Arrival, request: Call) -> str | Refused:

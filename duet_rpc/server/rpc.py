@@ -49,9 +49,9 @@ class RpcHandler:
         self._known_version: int | None = None  # of the methods that the client knows
 
     @property
-    def passed_on(self) -> tuple[bool, str | None]:
+    def passed_on(self) -> tuple[bool, str | None, object]:
         """What a router has to know of this connection."""
-        return self._known_version is not None, None
+        return self._known_version is not None, None, None
 
     def answer(self, arrival: Arrival, request: Call) -> str | Refused:
         """Call the method that the request names; report methods that the client does not know."""

@@ -15,7 +15,7 @@ import pytest
 from tests.gateway import SHORT_TIMES, write_config
 from tests.gateway import mcp_server as server
 from tests.process.test_mcp import HANDSHAKE, MODERN, Mcp
-from tests.support import PATIENCE, TOP, wait_until
+from tests.support import PATIENCE, SOURCE, TOP, wait_until
 
 # Lists are to have what the servers have: this machine may be slow.
 PATIENT = [*SHORT_TIMES, "list_at_once=3", "--"]
@@ -85,6 +85,7 @@ def serve(
     *flags: str,
     capabilities: Mapping[str, object] | None = None,
     program: Sequence[str] = PATIENT,
+    command: Sequence[str] = ("mcp", "--gateway"),
 ) -> Iterator[AnyClient]:
     """Run `duet-rpc mcp --gateway` for a client of one version."""
     config = write_config(tmp_path / "config.toml", backends)
@@ -95,8 +96,7 @@ def serve(
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "DUET_RPC_LOG": str(tmp_path / "log"),
     }
-    command = [*program, "mcp", "--gateway", *flags]
-    client = AnyClient(command, env, framing="lines", cwd=TOP)
+    client = AnyClient([*program, *command, *flags], env, framing="lines", cwd=TOP)
     client.capabilities = ABLE if capabilities is None else capabilities
     try:
         if version in HANDSHAKE:
@@ -352,3 +352,17 @@ def test_ones_own_methods_ask_behind_the_router(tmp_path: Path, version: str) ->
             assert reply["id"] == id
             result = reply["result"]
         assert result["structuredContent"] == {"result": "you!"}
+
+
+def test_a_first_worker_can_ask_the_client_of_a_running_server(tmp_path: Path) -> None:
+    folder = tmp_path / "duet-rpc" / "methods"
+    folder.mkdir(parents=True)
+    answer = {"action": "accept", "content": {"answer": "you"}}
+    with serve(tmp_path, "2025-11-25", {}, program=SOURCE, command=["mcp"]) as client:
+        assert client.tools() == {}
+        (folder / "asking.py").write_text("# /// script\n# ///\n" + ASKING)
+        id = client.post("tools/call", {"name": "who"})
+        question = client.note("elicitation/create")
+        client.say({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+        reply = client.receive()
+        assert (reply["id"], reply["result"]["structuredContent"]) == (id, {"result": "you!"})

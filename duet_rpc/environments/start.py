@@ -29,27 +29,32 @@ SWITCHED = "DUET_RPC_SWITCHED_PYTHON"
 """The variable that says who has named this Python, in a process that `methods_python` starts."""
 
 PROGRAM = "duet-rpc.py"
-# In the folder; runs in any Python, so that an old version is reported well.
+# In the folder; runs in any Python, so that an old version is reported well. The processes of
+# `multiprocessing` import it under another name.
 START = f"""\
 import os, sys
-here = os.path.dirname(os.path.abspath(__file__))
-sys.path[:] = [each for each in sys.path if each != here] + [here]
-problem = None
-place = os.environ.get("{SWITCHED}")
-if sys.version_info < (3, 9):
-    problem = "Python %d.%d is too old; duet-rpc needs 3.9 or later" % sys.version_info[:2]
-else:
+
+def find_problem():
+    if sys.version_info < (3, 9):
+        return "Python %d.%d is too old; duet-rpc needs 3.9 or later" % sys.version_info[:2]
     try:
         if place and sys.version_info < (3, 11):
             import tomli
-        from duet_rpc.cli import main
+        import duet_rpc.cli
     except ImportError as error:
         install = "%s -m pip install tomli" % sys.executable
-        problem = "%s, which duet-rpc needs there. Install it: %s" % (error, install)
-if problem:
-    sys.stderr.write("duet-rpc: %s: %s\\n" % (place or sys.executable, problem))
-    sys.exit(2)
-main()
+        return "%s, which duet-rpc needs there. Install it: %s" % (error, install)
+
+if __name__ == "__main__":
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [each for each in sys.path if each != here] + [here]
+    place = os.environ.get("{SWITCHED}")
+    problem = find_problem()
+    if problem:
+        sys.stderr.write("duet-rpc: %s: %s\\n" % (place or sys.executable, problem))
+        sys.exit(2)
+    from duet_rpc.cli import main
+    main()
 """
 
 

@@ -126,7 +126,7 @@ build/mcp/ready build/mcp1/ready: | .venv/ready
 	echo "NO PYTHON 3.10 OR LATER FOUND. THE TESTS WITH THE PYTHON SDK OF MCP ARE SKIPPED." >&2
 
 # What the tests need beside Python: Emacs, Node.js for clients that others wrote, a clock that
-# can be set back, and what makes and checks the manual.
+# can be set back, sudo for TRAMP, and what makes and checks the manual.
 build/tools: tests/interop/clients/package.json Makefile
 	@mkdir -p build
 	@need=; for e in $(EMACSEN); do command -v $$e > /dev/null || need="$$need emacs-nox"; done; \
@@ -136,6 +136,7 @@ build/tools: tests/interop/clients/package.json Makefile
 	ls /usr/lib/*/faketime > /dev/null 2>&1 || ! command -v apt-get > /dev/null || \
 	  need="$$need faketime"; \
 	command -v mandoc > /dev/null || need="$$need mandoc"; \
+	command -v sudo > /dev/null || need="$$need sudo"; \
 	command -v makeinfo > /dev/null || need="$$need texinfo"; \
 	if [ -n "$$need" ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$need; \

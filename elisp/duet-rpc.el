@@ -1800,7 +1800,7 @@ The time that this takes does not count for the calls that wait."
          (method (duet-rpc--incoming-request-method request))
          ;; The reply if the user quits.
          (reply (duet-rpc--refusal -32800 "Request cancelled"))
-         (duet-rpc--during (and (stringp id) id)))
+         (duet-rpc--during id))
     (unwind-protect
         (unless (duet-rpc--incoming-request-withdrawn request)
           (setq reply (if (assq method duet-rpc--client-methods)

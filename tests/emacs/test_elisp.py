@@ -28,6 +28,16 @@ from tests.support import RESTORE_SIGNALS
 
 @pytest.mark.parametrize("file", sorted(path.name for path in TESTS.glob("*-tests.el")))
 def test_ert(emacs: str, environment: dict[str, str], file: str) -> None:
+    """Run a file of ERT tests."""
+    run_ert(emacs, environment, file)
+
+
+def test_a_worker_asks_as_the_daemon_does(emacs: str, environment: dict[str, str]) -> None:
+    """Run the tests of questions, Lisp, streams and messages with a worker behind the router."""
+    run_ert(emacs, {**environment, "DUET_RPC_TEST_WORKER": "yes"}, "asking-tests.el")
+
+
+def run_ert(emacs: str, environment: dict[str, str], file: str) -> None:
     """Run a file of ERT tests; all of them must have run and passed."""
     result = run(
         emacs, environment, "-L", TESTS, "-l", TESTS / file, "-f", "ert-run-tests-batch-and-exit"

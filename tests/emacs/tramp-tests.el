@@ -102,8 +102,11 @@
       (should-not (duet-rpc--running-p (duet-rpc--local-server))))))
 
 (ert-deftest duet-rpc-methods-on-another-host-ask-but-run-no-lisp ()
-  (dolist (host (list duet-rpc-test-host
-                      (if (= 0 (user-uid)) (file-remote-p "/su::/") duet-rpc-test-host)))
+  (dolist (host `(,duet-rpc-test-host
+                  ,@(when (= 0 (user-uid)) ; who needs no password
+                      `(,(file-remote-p "/su::/")
+                        ,@(when (executable-find "sudo")
+                            (list (file-remote-p "/sudo::/")))))))
     (let ((duet-rpc-arguments
            (list "rpc" "--methods" (expand-file-name "asking.py" duet-rpc-test-directory)))
           (default-directory (concat host "/")))
@@ -114,6 +117,9 @@
                        "Unsupported"))
         ;; A daemon that asks all the same is refused.
         (cl-letf (((symbol-function 'duet-rpc--abilities) (lambda (_) ["emacs"])))
+          (should (equal (aref (duet-rpc-request "error" '(:text "(emacs-pid)")) 0)
+                         "Unsupported")))
+        (let ((duet-rpc-trusted-hosts (list "/ssh:elsewhere:" "/su:nobody@localhost:")))
           (should (equal (aref (duet-rpc-request "error" '(:text "(emacs-pid)")) 0)
                          "Unsupported")))
         (let ((duet-rpc-trusted-hosts (list host)))

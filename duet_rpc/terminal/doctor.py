@@ -1,8 +1,8 @@
 """`duet-rpc doctor`: check what goes wrong in practice and say how to fix it.
 
-`doctor_checks`, `doctor_methods` and `doctor_emacs` have the checks. Each of them is a function
-that returns or yields `Check`s and depends on no other, so that one problem does not hide the
-next.
+`doctor_checks`, `doctor_methods`, `doctor_workers` and `doctor_emacs` have the checks. Each of
+them is a function that returns or yields `Check`s and depends on no other, so that one problem
+does not hide the next.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from duet_rpc.terminal.doctor_methods import (
     check_methods_folder,
     check_methods_python,
 )
+from duet_rpc.terminal.doctor_workers import check_workers
 from duet_rpc.terminal.output import paint, wants_color
 from duet_rpc.terminal.pretty import write_json
 from duet_rpc.terminal.request import exit_on_signals
@@ -51,7 +52,7 @@ def doctor(arguments: Arguments) -> int:
     exit_on_signals()
     checks = []
     color = wants_color(sys.stdout, options.no_color)
-    for check in run_checks(flags):
+    for check in run_checks(flags, options.methods):
         checks.append(check)
         if not options.json:
             print(report_line(check, color), flush=True)
@@ -66,7 +67,7 @@ def doctor(arguments: Arguments) -> int:
     return 1 if failures else 0
 
 
-def run_checks(flags: Sequence[str]) -> Iterator[Check]:
+def run_checks(flags: Sequence[str], sources: Sequence[str]) -> Iterator[Check]:
     """Yield the results of all checks, the quick ones first."""
     yield check_python()
     yield from check_program()
@@ -75,6 +76,7 @@ def run_checks(flags: Sequence[str]) -> Iterator[Check]:
     yield check_log()
     yield check_methods_folder()
     yield from check_methods_python()
+    yield from check_workers(sources)
     yield from check_daemon(flags, check_methods)
     yield from check_emacs()
     yield from check_elisp()

@@ -20,6 +20,7 @@ from duet_rpc.program import WORKER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from duet_rpc.environments.requirements import Requirements
     from duet_rpc.jsonrpc.framing import Framing
 
 # Notifications to whoever has started the worker.
@@ -54,28 +55,44 @@ class Order(NamedTuple):
         return {WORKER: json.dumps(self._asdict())}
 
 
+def read_order(environment: Mapping[str, str]) -> Order:
+    """Return what the variable for a process says."""
+    return Order(**json.loads(environment[WORKER]))
+
+
 def take_order() -> Order:
     """Return what this process is to be, once: it is not for the processes that methods start."""
-    return Order(**json.loads(os.environ.pop(WORKER)))
+    order = read_order(os.environ)
+    del os.environ[WORKER]
+    return order
 
 
 class Unprepared(Exception):
     """A worker can't have the Python that it needs; the text is for a person."""
 
 
-def find_python(order: Order, report: Callable[[str], None]) -> str:
-    """Return the Python of a worker, making its environment first; raises `Unprepared`."""
-    from duet_rpc.environments.ensure import ensure
-    from duet_rpc.environments.requirements import EnvironmentFailure, Requirements
-    from duet_rpc.environments.script import BlockError, read
+def requirements_of(order: Order) -> tuple[Requirements, str]:
+    """Return what a worker asks for, and who says so; raises `BlockError`."""
+    from duet_rpc.environments.requirements import Requirements
+    from duet_rpc.environments.script import read
     from duet_rpc.methods.changes import read as read_file
 
     wanted, user = Requirements(None, tuple(order.dependencies or ())), order.origin
+    if order.dependencies is None and order.python is None and len(order.methods) == 1:
+        user = order.methods[0]
+        text = (read_file(user) or b"").decode("utf-8", "replace")
+        wanted = read(text, os.path.basename(user)) or wanted
+    return wanted, user
+
+
+def find_python(order: Order, report: Callable[[str], None]) -> str:
+    """Return the Python of a worker, making its environment first; raises `Unprepared`."""
+    from duet_rpc.environments.ensure import ensure
+    from duet_rpc.environments.requirements import EnvironmentFailure
+    from duet_rpc.environments.script import BlockError
+
     try:
-        if order.dependencies is None and order.python is None and len(order.methods) == 1:
-            user = order.methods[0]
-            text = (read_file(user) or b"").decode("utf-8", "replace")
-            wanted = read(text, os.path.basename(user)) or wanted
+        wanted, user = requirements_of(order)
         return ensure(wanted, order.python, report, user)
     except BlockError as error:
         raise Unprepared(str(error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -14,7 +15,7 @@ from tests.gateway import GatewayClient
 from tests.process.test_methods import write
 from tests.process.test_workers import BLOCK, HEAD, plain_file, rpc, status, worker_file
 from tests.support import PATIENCE, frame, notification, request, wait_for_file
-from tests.terminal import is_gone
+from tests.terminal import environment, invoke, is_gone
 
 ASKS = "def asks(ctx: Context) -> str:\n    return ctx.ask('Name?')\n"
 CAN_ASK = {"_meta": {"client": {"name": "test", "can": ["ask"]}}}
@@ -152,3 +153,36 @@ def test_a_kill_while_its_environment_is_made_leaves_nothing(
             assert client.process.wait(PATIENCE) == 0
         for each in tmp_path.glob("installer-*"):
             assert is_gone(int(each.read_text()))
+
+
+def test_the_doctor_shows_workers_and_what_is_wrong(tmp_path: Path, folder: Path) -> None:
+    write(folder, worker_file("b"), "b.py")
+    packages = BLOCK.replace("script\n", 'script\n# dependencies = ["no-such-package-of-ours"]\n')
+    write(folder, packages + HEAD, "c.py")
+    write(folder, "# /// script\n# dependencies = 1\n# ///\n" + HEAD, "d.py")
+    config = f'[workers.old]\nmethods = ["{folder}/gone.py"]\n'
+    config += f'[workers.odd]\nmethods = ["{folder}/a.py"]\npython = "/nonesuch/python"\n'
+    (folder.parent / "config.toml").write_text(config)
+    code, out, _ = invoke(["doctor", "--json"], environment(tmp_path / "home"))
+    assert code == 1
+    checks = [each for each in json.loads(out)["checks"] if each["name"] == "worker"]
+    said = [(each["status"], each["detail"].replace(f"{folder}/", "")) for each in checks]
+    made_later = (
+        "c.py: c.py; its environment with no-such-package-of-ours is made at the first call"
+    )
+    assert said == [
+        ("ok", "b.py: b.py; the Python of duet-rpc, no packages of its own"),
+        ("ok", made_later),
+        (
+            "fail",
+            'd.py:2: dependencies must be a list of strings, such as ["pandas>=2", "requests"]',
+        ),
+        ("fail", "old: gone.py does not exist"),
+        ("fail", "odd: the Python /nonesuch/python does not exist"),
+    ]
+    fixes = [each["fix"] for each in checks]
+    assert fixes[2:] == [
+        f"correct that line of {folder}/d.py",
+        "correct `methods` in [workers.old], or write the file",
+        "install it, or name another one ([workers.odd])",
+    ]

@@ -58,7 +58,7 @@ def trust(path: str, yes: bool) -> int:
         return 0
     if not yes:
         if not is_terminal(sys.stdin) or sys.stdout is None:
-            print_error("not trusted: stdin or stdout is no terminal to ask on; add --yes")
+            print_error("not trusted: stdin or stdout is not a terminal; add --yes")
             return 1
         # Not `input`: it needs a stderr and an answer that can be decoded.
         print("Trust this file as it is now? [y/N] ", end="", flush=True)

@@ -187,7 +187,7 @@ def test_a_file_named_by_the_user_needs_no_trust(project: Path) -> None:
 def test_without_a_terminal_nothing_is_trusted(project: Path) -> None:
     code, _, err = invoke(project, "trust")
     assert code == 1
-    assert "not trusted: stdin or stdout is no terminal to ask on; add --yes\n" in err
+    assert "not trusted: stdin or stdout is not a terminal; add --yes\n" in err
     assert call(project)[0] == -32601
 
 
@@ -316,7 +316,7 @@ def test_streams_may_be_closed(project: Path, closed: str) -> None:
             person.type("y\n")
         assert person.leave() == (0 if closed == "2>&-" else 1)
         if "2>&-" not in closed:
-            assert "stdin or stdout is no terminal to ask on; add --yes" in person.screen
+            assert "stdin or stdout is not a terminal; add --yes" in person.screen
     assert (call(project)[0] == 1) is (closed == "2>&-")
     assert invoke_plain(["trust", "--yes"], env, None, ["sh", "-c", command, *SOURCE])[0] == 0
     assert call(project)[0] == 1

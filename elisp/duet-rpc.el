@@ -28,6 +28,7 @@
 ;;   M-x duet-rpc-cancel                ; what is running
 ;;   M-x duet-rpc-backends              ; workers and other servers
 ;;   M-x duet-rpc-doctor                ; when something is wrong
+;;   (duet-rpc-eglot 'python-mode "py") ; a language server behind the daemon
 ;;   (duet-rpc-request "version")       ; => (:version "0.1.0")
 ;;
 ;; There is one process a host, the daemon.  It starts on first use and
@@ -36,8 +37,9 @@
 ;; is built on jsonrpc.el; results are plists, as there.
 ;;
 ;; The file is in this order: options, the public API, transport (the
-;; process and its output), requests and replies, failed methods, calling
-;; and delivering results, commands in Lisp and in Python, and lists.
+;; process and its output), requests and replies, what methods ask for,
+;; failed methods, calling and delivering results, commands in Lisp and in
+;; Python, tools for AI clients, lists, eglot, installing, and the doctor.
 
 ;;; Code:
 

@@ -267,10 +267,10 @@ def test_a_server_that_exits_ends_a_call_that_waits_for_an_answer(tmp_path: Path
     with serve(tmp_path, MODERN, {"m": server(pids=pids)}) as client:
         state = client.ask("tools/call", params)["result"]["requestState"]
         os.kill(int(pids.read_text()), signal.SIGKILL)
-        again = {**params, "requestState": state, "inputResponses": {"question-1": ANSWER}}
-        assert client.ask("tools/call", again)["error"]["data"]["backend"] == "m"
         wait_until(lambda: len(pids.read_text().split()) == 2, "it is started again")
         assert client.text("m__x") == ["x", {}]
+        again = {**params, "requestState": state, "inputResponses": {"question-1": ANSWER}}
+        assert client.ask("tools/call", again)["error"]["data"]["backend"] == "m"
         assert not [each for each in client.text("m__seen") if "method" not in each]
 
 

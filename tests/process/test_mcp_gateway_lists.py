@@ -84,32 +84,49 @@ def test_the_client_hears_when_a_kept_list_was_different(tmp_path: Path) -> None
         assert "m__new0" in client.tools()
 
 
-def test_a_kept_list_that_is_garbage_costs_nothing(tmp_path: Path) -> None:
-    backends = {"m": server()}
+def test_kept_lists_that_are_garbage_cost_nothing(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    with serve(tmp_path, "2025-11-25", {"m": server(slow_file=slow)}) as client:
+        assert "m__ask" in client.tools()
+        wait_until(lambda: "hold" in texts_kept(tmp_path), "the list is kept")
+    slow.write_text("60")
+    (path,) = kept_files(tmp_path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    good = path.read_bytes()
+    document = json.loads(good)
+    # Texts that would be a list of their own, were they not looked at.
+    tools = {"tools/list": ['{"name":"x"},{"name":"y"}', '{"name":', "5", '"x"', 5, None]}
+    hostile = [
+        good[: len(good) // 2],
+        b"[" * 100_000,
+        json.dumps({**document, "list": {"tools/list": 5, "x": [None]}}).encode(),
+        json.dumps({**document, "list": tools}).encode(),
+        b" " * 5_000_000 + good,
+        None,
+    ]
+    for content in hostile:
+        path.unlink()
+        if content is None:
+            os.mkfifo(path)
+        else:
+            path.write_bytes(content)
+        with serve(tmp_path, "2025-11-25", {"m": server(slow_file=slow)}, program=SOURCE) as client:
+            assert client.tools() == {}, content
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_kept_list_of_another_user_is_not_read(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    backends = {"m": server(slow_file=slow)}
     with serve(tmp_path, "2025-11-25", backends) as client:
         assert "m__ask" in client.tools()
         wait_until(lambda: "hold" in texts_kept(tmp_path), "the list is kept")
+    slow.write_text("60")
     (path,) = kept_files(tmp_path)
-    assert path.stat().st_mode & 0o777 == 0o600
-    good = path.read_text()
-    document = json.loads(good)
-    tools = {"tools/list": ['{"name":"x"},{"name":"y"}', '{"name":', "5", '"x"', 5, None]}
-    hostile: list[Any] = [
-        b"", good[: len(good) // 2].encode(), b"\xff\xfe", b"[" * 100_000, b"[]", b"{}", b"null",
-        json.dumps({**document, "list": 5}).encode(),
-        json.dumps({**document, "list": {"tools/list": 5, "x": [None]}}).encode(),
-        json.dumps({**document, "list": tools}).encode(),
-        good.encode() + b" " * 5_000_000,
-    ]  # fmt: skip
-    for content in hostile:
-        path.write_bytes(content)
-        with serve(tmp_path, "2025-11-25", backends) as client:
-            assert {"m__ask", "m__hold"} <= set(client.tools()), content[:80]
-            assert "m__y" not in client.tools()
-    path.unlink()
-    os.mkfifo(path)
-    with serve(tmp_path, "2025-11-25", backends) as client:
-        assert "m__ask" in client.tools()
+    for owner in (0, 65534):
+        os.chown(path, owner, -1)
+        with serve(tmp_path, "2025-11-25", backends, program=SOURCE) as client:
+            assert bool(client.tools()) == (owner == 0)
 
 
 def test_a_server_that_cannot_be_started_is_not_listed(tmp_path: Path) -> None:

@@ -95,11 +95,11 @@ def test_kept_lists_that_are_garbage_cost_nothing(tmp_path: Path) -> None:
     good = path.read_bytes()
     document = json.loads(good)
     # Texts that would be a list of their own, were they not looked at.
-    tools = {"tools/list": ['{"name":"x"},{"name":"y"}', '{"name":', "5", '"x"', 5, None]}
+    tools = {"tools/list": ['{"name":"x"},{"name":"y"}']}
     hostile = [
         good[: len(good) // 2],
         b"[" * 100_000,
-        json.dumps({**document, "list": {"tools/list": 5, "x": [None]}}).encode(),
+        json.dumps({**document, "list": {"tools/list": [5, None]}}).encode(),
         json.dumps({**document, "list": tools}).encode(),
         b" " * 5_000_000 + good,
         None,

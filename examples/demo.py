@@ -176,4 +176,5 @@ def main(program: Path, emacs: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), shutil.which(sys.argv[2]) if len(sys.argv) > 2 else None)
+    found = shutil.which(sys.argv[2]) if len(sys.argv) > 2 else None
+    main(Path(sys.argv[1]), found and os.path.abspath(found))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from duet_rpc.gateway.backend import Backend
-    from duet_rpc.gateway.lists import Catalog, Entry, Kind, Merged
+    from duet_rpc.gateway.catalog import Catalog
+    from duet_rpc.gateway.lists import Entry, Kind, Merged
     from duet_rpc.gateway.workers import Workers
     from duet_rpc.jsonrpc.values import RawJson
     from duet_rpc.mcp.versions import Version

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.backend import Backend
 from duet_rpc.gateway.backend_requests import BackendRequests
+from duet_rpc.gateway.catalog import Catalog
 from duet_rpc.gateway.client_requests import ClientRequests
 from duet_rpc.gateway.dialects import PLAIN
 from duet_rpc.gateway.front import ClientFront, log_failure
-from duet_rpc.gateway.lists import Catalog
 from duet_rpc.gateway.loop import Loop
 from duet_rpc.gateway.runtime import Runtime
 from duet_rpc.gateway.shutdown import SHUTTING_DOWN, Shutdown

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from duet_rpc.gateway.backend import Backend
+    from duet_rpc.gateway.catalog import Catalog
     from duet_rpc.gateway.client_requests import ClientRequests
-    from duet_rpc.gateway.lists import Catalog
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.jsonrpc.messages import Id, Message, Request
 

@@ -101,14 +101,21 @@ class Backend:
             )
             if self.log.tail:
                 stderr = {"stderr": self.log.end()}
-        elif self._backlog.size + (0 if child is None else child.input.size) > limits.QUEUE_MAX:
-            reason, detail = "queue-full", "does not read: its queue is full"
-        elif len(self.pending) >= limits.PENDING_MAX:
-            reason, detail = "queue-full", "does not answer: its queue is full"
+        elif (
+            self._backlog.size + (0 if child is None else child.input.size) > limits.QUEUE_MAX
+            or len(self.pending) >= limits.PENDING_MAX
+        ):
+            reason, detail = "queue-full", f"{self._why_full()}: its queue is full"
         else:
             return None
         data = {"backend": self.name, "reason": reason, "state": state.value, **stderr}
         return Error.of(REQUEST_FAILED, f"{self.title} {detail}", data)
+
+    def _why_full(self) -> str:
+        child = self.process.child
+        if child is None or self.process.state is not State.READY:
+            return "is not ready yet"
+        return "does not read" if child.input.size else "does not answer"
 
     def request(self, id: int, call: Call, params: RawJson | None, timed: bool = True) -> None:
         """Send a request, or keep it until the server is ready."""

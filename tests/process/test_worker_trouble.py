@@ -111,6 +111,7 @@ def test_a_worker_that_does_not_read_refuses_what_is_too_much(tmp_path: Path, fo
         assert "result" in replies.pop("other")
         refused = replies.pop(21)["error"]
         assert (refused["code"], refused["data"]["reason"]) == (-32803, "queue-full")
+        assert refused["message"] == "Request failed: worker b.py does not read: its queue is full"
 
 
 def test_out_of_memory_costs_one_call(tmp_path: Path, folder: Path) -> None:
@@ -130,6 +131,24 @@ echo $$ > {folder}/new
 mv {folder}/new {folder}/installer-$(ls {folder} | grep -c installer)
 exec sleep 60
 """
+
+
+def test_a_full_queue_says_what_its_worker_does(tmp_path: Path, folder: Path) -> None:
+    waits = f"def waits() -> None:\n    open({str(tmp_path / 'runs')!r}, 'x').close()\n"
+    write(folder, worker_file("b", waits + "    time.sleep(60)\n"), "b.py")
+    block = BLOCK.replace("script\n", 'script\n# dependencies = ["six"]\n')
+    write(folder, block + plain_file("c"), "c.py")
+    uv = write(tmp_path / "bin", SLOW_UV.format(folder=tmp_path), "uv")
+    uv.chmod(0o755)
+    with rpc(tmp_path, PATH=f"{uv.parent}:{os.environ['PATH']}") as client:
+        client.send(request("b", "waits") + request("c", "c_pid"))
+        wait_for_file(tmp_path / "runs")
+        wait_for_file(tmp_path / "installer-0")
+        for name, what in {"b": "does not answer", "c": "is not ready yet"}.items():
+            params = {"x": "y" * 1_000_000}
+            client.send(b"".join(request(f"{name}{n}", f"{name}_pid", params) for n in range(6)))
+            message = client.receive()["error"]["message"]  # of the last one
+            assert message == f"Request failed: worker {name}.py {what}: its queue is full"
 
 
 @pytest.mark.parametrize("killed", ["the worker", "the router"])

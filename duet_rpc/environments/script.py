@@ -21,6 +21,7 @@ OPENING = "# /// script"
 
 CLOSING = "# ///"
 OPENS = re.compile(r"# /// ([a-zA-Z0-9-]+)")
+LOOKS_OPEN = re.compile(r"#[ \t]*///[ \t]*script[ \t]*", re.IGNORECASE)
 
 KEYS = ("dependencies", "requires-python", "tool")
 
@@ -46,6 +47,19 @@ def read(text: str, file: str) -> Requirements | None:
         raise BlockError(f"{file}:{second}: {what}")
     line, toml = found[0]
     return _parse(toml, file, line)
+
+
+def why_ignored(text: str) -> tuple[int, str] | None:
+    """Return the line of a block that the PEP says is none, and what to write; or None."""
+    if "///" not in text or find_block(text) is not None:
+        return None
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
+        if LOOKS_OPEN.fullmatch(line):
+            if line != OPENING:
+                return number, f"the block must open with `{OPENING}`, in exactly this form"
+            end = f"it must end with a line `{CLOSING}`"
+            return number, f"{end}, and each line up to there must begin with `# `"
+    return None
 
 
 def _find(text: str) -> list[tuple[int, str]]:

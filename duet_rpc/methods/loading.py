@@ -217,6 +217,7 @@ class Loader:
         problems = [*self._package_problems]
         tracebacks: dict[str, str] = {}
         for module in self._modules.values():
+            problems += module.warnings()
             if module.problem is not None:
                 what, *command = module.problem.partition(INSTALL)
                 kept = "; the methods that it had are kept" if module.methods else ""

@@ -17,6 +17,7 @@ from time import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable
 
+from duet_rpc.environments.script import OPENING, why_ignored
 from duet_rpc.failures import (
     PACKAGE,
     field_of,
@@ -81,6 +82,10 @@ class UserModule:
     def stamp(self, began: float) -> list[Stamp]:
         """Note what its files are like now."""
         raise NotImplementedError
+
+    def warnings(self) -> list[str]:
+        """Return what is wrong with its text, loaded or not."""
+        return []
 
     # Loading.
 
@@ -199,6 +204,15 @@ class UserFile(UserModule):
             text = read(self._path)
         helpers = helpers_of(self._path, text or b"")
         return [Stamp(self._path, began, text), *(Stamp(each, began) for each in helpers)]
+
+    def warnings(self) -> list[str]:
+        """Return what is wrong with a comment that was meant to make the file a worker."""
+        ignored = why_ignored((self._text or b"").decode("utf-8", "replace"))
+        if ignored is None:
+            return []
+        line, what = ignored
+        place = f"{os.path.basename(self._path)}:{line}"
+        return [f"{place}: the `{OPENING}` block is ignored: {what}"]
 
 
 class UserPackage(UserModule):

@@ -321,6 +321,15 @@ def test_a_failing_file_is_named_and_the_rest_works(tmp_path: Path, kind: str) -
     assert str(tmp_path) not in log
 
 
+def test_an_ignored_script_block_is_reported_with_its_line(tmp_path: Path) -> None:
+    text = '# /// script\n# dependencies = ["six"]\nfrom duet_rpc import method\n'
+    path = write(tmp_path, text + "@method\ndef good() -> int: return 1\n")
+    results, log = ask(tmp_path, request(1, "good"), "--methods", str(path))
+    assert results == [1]
+    where = "words.py:1: the `# /// script` block is ignored: it must end with a line `# ///`"
+    assert log.count(where) == 1
+
+
 def test_a_file_that_fails_half_way_leaves_nothing_half_made(tmp_path: Path) -> None:
     path = write(tmp_path, WORDS + "1 / 0\n")
     (error,), log = ask(tmp_path, request(1, "word_count", ["a"]), "--methods", str(path))

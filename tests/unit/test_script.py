@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from duet_rpc.environments.pythons import allows
 from duet_rpc.environments.requirements import EnvironmentFailure, Requirements
-from duet_rpc.environments.script import BlockError, find_block, read
+from duet_rpc.environments.script import BlockError, find_block, read, why_ignored
 from duet_rpc.environments.store import key_of
 
 BLOCK = """\
@@ -55,6 +55,31 @@ def test_blocks_are_those_of_the_pep(lines: list[str]) -> None:
         if match["type"] == "script"
     ]
     assert find_block(text) == (expected[0] if expected else None)
+
+
+CLOSE = "it must end with a line `# ///`, and each line up to there must begin with `# `"
+OPEN = "the block must open with `# /// script`, in exactly this form"
+IGNORED = {
+    "no end": ("# /// script\n# dependencies = []\nimport x\n", (1, CLOSE)),
+    "an empty line in it": ("x = 1\n# /// script\n\n# ///\n", (2, CLOSE)),
+    "a line without its space": ("# /// script\n#a = 1\n# ///\n", (1, CLOSE)),
+    "a space after its end": ("# /// script\n# /// \n", (1, CLOSE)),
+    "a space after its opening": ("# /// script \n# ///\n", (1, OPEN)),
+    "an opening without its space": ("#/// script\n# ///\n", (1, OPEN)),
+}
+
+
+@pytest.mark.parametrize("what", IGNORED)
+def test_an_ignored_block_is_named_with_its_line(what: str) -> None:
+    text, expected = IGNORED[what]
+    assert find_block(text) is None
+    assert why_ignored(text) == expected
+    assert why_ignored(text.replace("\n", "\r\n")) == expected
+
+
+@pytest.mark.parametrize("text", [BLOCK, "", "# /// other\n", "x = 1  # /// script\n"])
+def test_no_other_comment_is_called_an_ignored_block(text: str) -> None:
+    assert why_ignored(text) is None
 
 
 def test_openings_without_an_end_take_linear_time() -> None:

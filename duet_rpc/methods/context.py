@@ -52,6 +52,8 @@ class MethodLog:
         """Log at level warn."""
         self._add("warn", str(message))
 
+    warning = warn  # what `logging` and loguru call it
+
     def error(self, message: object) -> None:
         """Log at level error."""
         self._add("error", str(message))

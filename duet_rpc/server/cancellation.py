@@ -114,11 +114,15 @@ class Cancellation:
 
     def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a method; raises Cancelled wherever it is, once that is requested."""
+        if self._turns[-1].due is not None:  # cancelled before it began
+            raise Cancelled
+        return self.run_after(function, *arguments)
+
+    def run_after(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call code that belongs to a method's end; like `finally`, a past cancel spares it."""
         turn = self._turns[-1]
         try:
             turn.open = True
-            if turn.due is not None:  # cancelled before it began
-                raise Cancelled
             return function(*arguments)
         except Cancelled:
             turn.open = False

@@ -49,7 +49,7 @@ class Guard:
             explained.update(explain(cause))
             return ""
 
-        call(self.cancellation.run, run)
+        call(self.cancellation.run_after, run)
         return explained
 
     def take_logging(self) -> None:

@@ -798,6 +798,23 @@ def test_a_finally_block_can_report_after_a_cancel(tmp_path: Path, folder: Path)
     assert said == sorted(said)
 
 
+def test_a_failure_after_a_cancel_is_explained_to_the_author(tmp_path: Path, folder: Path) -> None:
+    mark = tmp_path / "runs"
+    text = (
+        "import time\nfrom duet_rpc import method\n@method\ndef f():\n    try:\n"
+        f"        open({str(mark)!r}, 'x').close()\n        time.sleep(60)\n"
+        "    finally:\n        {}['x']\n"
+    )
+    write(folder, text, "a.py")
+    with rpc(tmp_path, "--debug") as author:
+        author.client.send(request(5, "f"))
+        wait_for_file(mark)
+        author.client.send(notification("$/cancelRequest", {"id": 5}))
+        data = author.reply()["error"]["data"]
+    assert (data["type"], data["text"]) == ("KeyError", "'x'")
+    assert data["place"] == f"{folder / 'a.py'}:9"
+
+
 # Processes of its own.
 
 

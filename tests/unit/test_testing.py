@@ -71,6 +71,7 @@ def test_an_rpc_error_comes_as_it_was_raised() -> None:
 def talk(ctx: Context) -> str:
     ctx.progress(1, 2, "half")
     ctx.log.warn("careful")
+    ctx.log.warning("again")
     return "done"
 
 
@@ -78,7 +79,7 @@ def test_progress_and_log_lines_are_kept() -> None:
     outcome = call(talk)
     assert outcome.result == "done"
     assert outcome.progress == [Progress(1, 2, "half")]
-    assert outcome.log == [("warn", "careful")]
+    assert outcome.log == [("warn", "careful"), ("warn", "again")]
 
 
 @pytest.mark.parametrize("busy", [lambda: time.sleep(60), lambda: [0 for _ in iter(int, 1)]])

@@ -18,13 +18,18 @@ from duet_rpc.jsonrpc.jsontext import dumps, member, split_object, write_id
 from duet_rpc.jsonrpc.messages import Failure, Success
 from duet_rpc.jsonrpc.values import RawJson
 from duet_rpc.mcp.session import CACHE, COMPLETE
-from duet_rpc.mcp.versions import CAPABILITIES_KEY, STATELESS, VERSION_KEY
+from duet_rpc.mcp.versions import (
+    CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    RESOURCE_NOT_FOUND,
+    STATELESS,
+    VERSION_KEY,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PREFIX = "io.modelcontextprotocol/"
-CLIENT_INFO_KEY = f"{PREFIX}clientInfo"
 CLIENT_INFO = {"name": "duet-rpc", "version": __version__}
 OWN_META = frozenset(("client", "during"))
 """Members of `_meta` that mean something to duet-rpc's own workers and to nobody else."""
@@ -33,8 +38,6 @@ RETRY = ("inputResponses", "requestState")
 """Members by which a call of the stateless era is made again, with answers."""
 
 CACHED = ("ttlMs", "cacheScope")
-NOT_FOUND_THEN = -32002
-"""A resource that is not found, in the handshake era; since then it is an invalid parameter."""
 
 
 def envelope(capabilities: dict[str, object]) -> dict[str, object]:
@@ -113,7 +116,7 @@ def with_envelope(params: RawJson | None, added: dict[str, object]) -> RawJson |
 def make_stateless(outcome: Outcome, cached: bool = False) -> Outcome:
     """Return the outcome of a request as the stateless era has it."""
     if isinstance(outcome, Failure):
-        if outcome.error.code == NOT_FOUND_THEN:
+        if outcome.error.code == RESOURCE_NOT_FOUND:
             error = outcome.error
             return Failure(None, Error.of(INVALID_PARAMS, error.message, error.data))
         return outcome

@@ -13,7 +13,7 @@ from duet_rpc.gateway.dialects import MCP, PLAIN
 from duet_rpc.gateway.lists import (
     CHANGED,
     KINDS,
-    PROMPTS,
+    NAMED,
     TOOLS,
     Patience,
     call_by_name,
@@ -22,7 +22,7 @@ from duet_rpc.gateway.lists import (
 from duet_rpc.gateway.methods import LISTS, MethodLists, list_entries, status_of
 from duet_rpc.gateway.own import OwnMethods, refuse
 from duet_rpc.gateway.pending import Call
-from duet_rpc.gateway.router import Router, send_preparing
+from duet_rpc.gateway.router import Router
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.wire import detail_of, params_of, raw, value_at
 from duet_rpc.gateway.worker import Worker
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from duet_rpc.log import Log
     from duet_rpc.server.handover import Passed
     from duet_rpc.workers.plan import Plan
-
-NAMED = {"tools/call": TOOLS, "prompts/get": PROMPTS}
-"""What is called by the name that it has in a merged list."""
 
 DURING = ("_meta", "during")  # the question that the client is answering
 
@@ -268,8 +265,8 @@ class Gateway(Router):
             self._announce_state(backend)
 
     def handle_preparing(self, backend: Backend, text: str) -> None:
-        """Tell those who wait for a worker what it does before it is ready."""
-        send_preparing(backend, text, self.dialect, self._front.send)
+        """Announce what a worker does before it is ready, to those who wait and to all."""
+        super().handle_preparing(backend, text)
         self._announce_state(backend)
 
     def _announce_methods(self) -> None:

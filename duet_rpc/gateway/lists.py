@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from duet_rpc.gateway.dialects import MCP
-from duet_rpc.gateway.pending import Call
+from duet_rpc.gateway.pending import Call, is_made_here
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.wire import raw
 from duet_rpc.jsonrpc.jsontext import dumps, member, replace, split_array, split_object, without
@@ -63,6 +63,8 @@ TEMPLATES = Kind(
 )
 PROMPTS = Kind("prompts/list", "prompts", "name", "prompts", "prompts")
 KINDS = {kind.method: kind for kind in (TOOLS, RESOURCES, TEMPLATES, PROMPTS)}
+NAMED = {"tools/call": TOOLS, "prompts/get": PROMPTS}
+"""The requests that name an entry by the name that it has in a merged list."""
 
 CHANGED = {
     "notifications/tools/list_changed": (TOOLS,),
@@ -279,10 +281,9 @@ class ServerLists:
     def _handle_page(self, backend: Backend, outcome: Outcome, cursor: str | None) -> None:
         name = backend.name
         if isinstance(outcome, Failure):
-            # An error of the server's own, and not one of ours, says that it has none.
-            if isinstance(outcome.error.data, dict) and "backend" in outcome.error.data:
+            if is_made_here(outcome):
                 self._end_listing(name)
-            else:
+            else:  # a server that has nothing of this kind may refuse to list it
                 self._know(backend, [])
             return
         result = outcome.result

@@ -16,8 +16,8 @@ from duet_rpc.gateway.lists import CHANGED, KINDS, RESOURCES, TEMPLATES, Patienc
 from duet_rpc.gateway.names import Names
 from duet_rpc.gateway.own import refuse
 from duet_rpc.gateway.questions import McpCall, Questions, asked_by
-from duet_rpc.gateway.router import Router, send_preparing
-from duet_rpc.gateway.server_logs import MESSAGE, ServerLogs, checked
+from duet_rpc.gateway.router import Router
+from duet_rpc.gateway.server_logs import MESSAGE, ServerLogs
 from duet_rpc.gateway.server_session import Offer
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.subscriptions import (
@@ -30,9 +30,9 @@ from duet_rpc.gateway.subscriptions import (
 from duet_rpc.gateway.wire import id_in, params_of, raw, value_at
 from duet_rpc.gateway.worker import Worker
 from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, TITLES, Error, RpcError
-from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.jsonrpc.messages import Notification, Request, Success
-from duet_rpc.mcp.session import METHODS, SET_LEVEL, Session, invalid
+from duet_rpc.mcp.logging import check_level
+from duet_rpc.mcp.session import SET_LEVEL, Session, resource_not_found
 from duet_rpc.mcp.versions import (
     CAPABILITIES_KEY,
     LATEST_HANDSHAKE,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.lists import Kind, Merged
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Front, Times
+    from duet_rpc.jsonrpc.messages import Id
     from duet_rpc.log import Log
     from duet_rpc.mcp.session import Params
     from duet_rpc.mcp.versions import Version
@@ -58,19 +59,18 @@ if TYPE_CHECKING:
     from duet_rpc.workers.plan import Plan
 
 ROOTS_CHANGED = "notifications/roots/list_changed"
-NOT_FOUND_THEN = -32002  # a resource, before the stateless era
 
 
 class GatewaySession(Session):
     """The client's handshake, where all kinds of things are offered."""
 
     def __init__(self) -> None:
-        super().__init__(METHODS, has_log=True)
+        super().__init__()
         self._methods |= {SUBSCRIBE, UNSUBSCRIBE, LISTEN}
 
-    def begin(self, id: object, method: str, params: object) -> Version | str | None:
+    def begin(self, id: Id, method: str, params: object) -> Version | str | None:
         """Answer what every server answers alike, or return the version of the request."""
-        version = super().begin(id, method, params)  # type: ignore[arg-type]
+        version = super().begin(id, method, params)
         only_in = {LISTEN: True, SUBSCRIBE: False, UNSUBSCRIBE: False}
         if not isinstance(version, (str, type(None))) and method in only_in:
             return version if version.stateless is only_in[method] else None
@@ -247,7 +247,12 @@ class McpGateway(Router):
             if version.stateless:
                 can = value_at(params, "_meta", CAPABILITIES_KEY)
             call = McpCall(
-                server, request, translated, version, can, None if level is None else checked(level)
+                server,
+                request,
+                translated,
+                version,
+                can,
+                None if level is None else check_level(level),
             )
             self._logs.prepare(call)
             self._questions.forward(call, request)
@@ -255,10 +260,7 @@ class McpGateway(Router):
             self._with_resources(lambda: self._forward(request, version, is_last=True), request)
         else:
             uri = value_at(params, "uri") or value_at(params, "ref", "uri")
-            text = f"Resource not found: {str(uri)[:RECEIVED_MAX]}"
-            if version.stateless:
-                raise invalid(text)
-            raise RpcError(NOT_FOUND_THEN, text)
+            raise resource_not_found(uri, version)
 
     def _with_resources(self, function: Callable[[], None], request: Request) -> None:
         """Call a function when it is known who has which resources."""
@@ -320,10 +322,6 @@ class McpGateway(Router):
             self._catalog.forget(backend.name)
             if backend.state is not State.STARTING:
                 self._backend_requests.cancel_all(backend)
-
-    def handle_preparing(self, backend: Backend, text: str) -> None:
-        """Tell those who wait for a worker what it does before it is ready."""
-        send_preparing(backend, text, self.dialect, self._front.send)
 
     def _announce_all(self) -> None:
         for kinds in CHANGED.values():

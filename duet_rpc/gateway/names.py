@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duet_rpc.gateway.lists import KINDS, PROMPTS, TOOLS, rename, rename_call
+from duet_rpc.gateway.lists import KINDS, NAMED, PROMPTS, rename, rename_call
 from duet_rpc.gateway.wire import raw, value_at
 from duet_rpc.jsonrpc.jsontext import dumps, replace
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.workers import Workers
     from duet_rpc.jsonrpc.values import RawJson
     from duet_rpc.mcp.versions import Version
-
-NAMED = {"tools/call": TOOLS, "prompts/get": PROMPTS}
 
 
 class Names:

@@ -20,6 +20,12 @@ Outcome = Union[Success, Failure]
 """How a request ended; the id in it is not that of the client."""
 
 
+def is_made_here(failure: Failure) -> bool:
+    """Return whether the gateway has made a failure, because the backend sent no valid reply."""
+    data = failure.error.data
+    return isinstance(data, dict) and "backend" in data
+
+
 class Call:
     """A request that was sent to a backend, or waits to be sent."""
 

@@ -26,10 +26,9 @@ from duet_rpc.jsonrpc.messages import Failure, Notification, Request
 from duet_rpc.log import DEBUG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from duet_rpc.config.processes import BackendSettings, WorkerSettings
-    from duet_rpc.gateway.dialects import Dialect
     from duet_rpc.gateway.kept import KeptLists
     from duet_rpc.gateway.lists import Kind
     from duet_rpc.gateway.runtime import Front, Times
@@ -191,8 +190,11 @@ class Router:
         raise NotImplementedError
 
     def handle_preparing(self, backend: Backend, text: str) -> None:
-        """Handle what a worker does before it is ready."""
-        raise NotImplementedError
+        """Send what a worker does before it is ready, as progress of the calls that wait for it."""
+        value = dumps({"done": 0, "total": None, "message": text})
+        for token, _ in backend.pending.tokens.values():
+            params = self.dialect.write_progress(token, value)
+            self._front.send(Notification(self.dialect.progress, params))
 
     def _announce(self, kind: Kind) -> None:
         """Tell the client that a list is another one now."""
@@ -201,12 +203,3 @@ class Router:
     def _find_kept_lists(self) -> KeptLists | None:
         """Return the lists of the last time, where they are used."""
         return None
-
-
-def send_preparing(
-    backend: Backend, text: str, dialect: Dialect, send: Callable[[Message], None]
-) -> None:
-    """Tell those who wait for a worker what it does before it is ready."""
-    value = dumps({"done": 0, "total": None, "message": text})
-    for token, _ in backend.pending.tokens.values():
-        send(Notification(dialect.progress, dialect.write_progress(token, value)))

@@ -12,8 +12,7 @@ from duet_rpc.gateway.questions import McpCall
 from duet_rpc.gateway.wire import raw, value_at
 from duet_rpc.jsonrpc.jsontext import dumps, split_object
 from duet_rpc.jsonrpc.messages import Notification
-from duet_rpc.mcp.logging import LEVELS
-from duet_rpc.mcp.session import invalid
+from duet_rpc.mcp.logging import LEVELS, check_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +34,7 @@ class ServerLogs:
 
     def set_level(self, level: object) -> None:
         """Take a level from the client, and tell the servers."""
-        self._level = checked(level)
+        self._level = check_level(level)
         for backend in self._backends.values():
             backend.set_log_level(self._level)
 
@@ -69,10 +68,3 @@ def _name_logger(params: RawJson, backend: Backend) -> RawJson:
     if backend.settings.kind == "worker" or "logger" in split_object(params.text)[0]:
         return params
     return raw(f'{{"logger":{dumps(backend.name)},{params.text[1:].lstrip()}')
-
-
-def checked(level: object) -> str:
-    """Return a level; raises RpcError for anything else."""
-    if level not in LEVELS:
-        raise invalid(f"level must be one of {', '.join(LEVELS)}")
-    return str(level)

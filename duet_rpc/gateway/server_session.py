@@ -14,6 +14,7 @@ from duet_rpc.gateway.eras import (
     with_envelope,
     without_envelope,
 )
+from duet_rpc.gateway.pending import is_made_here
 from duet_rpc.gateway.wire import raw, value_at
 from duet_rpc.jsonrpc import limits
 from duet_rpc.jsonrpc.jsontext import dumps
@@ -56,7 +57,7 @@ class ServerSession:
 
         def handle_handshake(outcome: Outcome) -> None:
             problem = self._accept(outcome, "protocolVersion")
-            if problem and isinstance(outcome, Failure) and not _is_ours(outcome):
+            if problem and isinstance(outcome, Failure) and not is_made_here(outcome):
                 self.is_stateless = True
                 ask("server/discover", raw("{}"), lambda other: discover(other, problem))
             else:
@@ -80,7 +81,7 @@ class ServerSession:
     def _accept(self, outcome: Outcome, required: str) -> str:
         """Take over what a server says of itself; return why that can't be done."""
         if isinstance(outcome, Failure):
-            if _is_ours(outcome):
+            if is_made_here(outcome):
                 return "sent an invalid reply to the handshake"
             message = outcome.error.message[: limits.LOG_VALUE_MAX]
             return f'refused the handshake with "{message}"'
@@ -104,12 +105,6 @@ class ServerSession:
         if not self.is_stateless:
             return without_envelope(params)
         return with_envelope(params, self.envelope) if is_request else params
-
-
-def _is_ours(failure: Failure) -> bool:
-    """Return whether a failure is not the server's own: its reply was invalid, or it is gone."""
-    data = failure.error.data
-    return isinstance(data, dict) and "backend" in data
 
 
 def _value_of(outcome: Outcome, name: str) -> object:

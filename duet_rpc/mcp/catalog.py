@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duet_rpc.jsonrpc.errors import INVALID_PARAMS, TITLES, RpcError
 from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
 from duet_rpc.mcp.prompts import describe_prompt
 from duet_rpc.mcp.resources import describe_resource
-from duet_rpc.mcp.session import CACHE, LISTS, finish, invalid
+from duet_rpc.mcp.session import CACHE, LISTS, finish, invalid, resource_not_found
 from duet_rpc.mcp.tools import describe_tool, name_tools
-from duet_rpc.mcp.versions import RESOURCE_NOT_FOUND, VERSIONS
+from duet_rpc.mcp.versions import VERSIONS
 from duet_rpc.methods.offers import Prompt, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from duet_rpc.mcp.session import Params
     from duet_rpc.mcp.versions import Version
@@ -96,35 +95,17 @@ class Catalog:
         """Return the resource that has a URI; raise RpcError where there is none."""
         found = self.match(uri)
         if found is None:
-            shown = str(uri)[:RECEIVED_MAX]
-            what = f"Resource not found: {shown}"
-            if version.stateless:
-                raise RpcError(INVALID_PARAMS, f"{TITLES[INVALID_PARAMS]}: {what}", {"uri": shown})
-            raise RpcError(RESOURCE_NOT_FOUND, what, {"uri": shown})
+            raise resource_not_found(uri, version)
         return found
 
     def prompt(self, params: Params) -> tuple[Method, dict[str, object]]:
         """Return the prompt that is asked for and its arguments; raise RpcError."""
-        name, given = params.get("name"), params.get("arguments")
-        if not isinstance(name, str):
-            raise invalid("name must be a string")
-        if name not in self.prompts:
-            raise invalid(f"Unknown prompt: {name[:RECEIVED_MAX]}")
-        if given is not None and not isinstance(given, dict):
-            raise invalid("arguments must be an object")
-        return self.prompts[name], given or {}
+        _, method, given = _find_named("prompt", self.prompts, params)
+        return method, given or {}
 
     def tool(self, params: Params) -> tuple[str, Method, Params | None]:
         """Return the tool that is called, by its name, and its arguments; raise RpcError."""
-        name, given = params.get("name"), params.get("arguments")
-        if not isinstance(name, str):
-            raise invalid("name must be a string")
-        method = self.tools.get(name)
-        if method is None:
-            raise invalid(f"Unknown tool: {name[:RECEIVED_MAX]}")
-        if given is not None and not isinstance(given, dict):
-            raise invalid("arguments must be an object")
-        return name, method, given
+        return _find_named("tool", self.tools, params)
 
     def template(self, text: object) -> Method | None:
         """Return the resource with this template."""
@@ -132,3 +113,16 @@ class Catalog:
             if offer.template.text == text:
                 return method
         return None
+
+
+def _find_named(
+    kind: str, methods: Mapping[str, Method], params: Params
+) -> tuple[str, Method, Params | None]:
+    name, given = params.get("name"), params.get("arguments")
+    if not isinstance(name, str):
+        raise invalid("name must be a string")
+    if name not in methods:
+        raise invalid(f"Unknown {kind}: {name[:RECEIVED_MAX]}")
+    if given is not None and not isinstance(given, dict):
+        raise invalid("arguments must be an object")
+    return name, methods[name], given

@@ -23,7 +23,6 @@ import stat
 import struct
 import sys
 from base64 import b64encode
-from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,8 +32,6 @@ from duet_rpc.jsonrpc.jsontext import NOT_JSON, dumps, loads
 from duet_rpc.methods.asking import Unsupported, raise_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from duet_rpc.methods.asking import Question
 
 CALL_TIMEOUT = 1.5
@@ -204,11 +201,9 @@ def check_printed(printed: str) -> None:
 # The files that request and reply are in.
 
 
-@contextmanager
-def private_folder(socket_path: str) -> Iterator[str]:
+def private_folder(socket_path: str) -> TemporaryDirectory[str]:
     """Make a folder for one call, beside the socket, where Emacs sees it and nobody else."""
-    with TemporaryDirectory(prefix="duet-rpc-", dir=os.path.dirname(socket_path)) as folder:
-        yield folder
+    return TemporaryDirectory(prefix="duet-rpc-", dir=os.path.dirname(socket_path))
 
 
 def write(path: str, text: str) -> None:

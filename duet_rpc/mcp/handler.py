@@ -16,7 +16,6 @@ from duet_rpc.mcp.session import (
     CACHE,
     INPUT_REQUIRED,
     LISTS,
-    METHODS,
     SET_LEVEL,
     Session,
     finish,
@@ -80,7 +79,7 @@ class McpHandler:
         self._server = server
         self._emacs = emacs
         self._batch = server.batch  # asked for on the command line
-        self._session = Session(METHODS, has_log=True)
+        self._session = Session()
         self._client_log = ClientLog(self._session)
         self._signer = Signer()
         self._lisp_tools = lisp_tools
@@ -276,10 +275,7 @@ class McpHandler:
         error = refused.error
         if refused.cause is not None:
             self._server.author.log_failure(name, refused, request)
-            # Not by isinstance, which asks the exception itself.
-            if type(refused.cause) is BadResult and refused.cause.path is not None:
-                return write_error(departure(name, method, refused.cause.path))
-            return write_error(f"{name} failed; the log of duet-rpc says where")
+            return write_error(_describe_crash(name, method, refused.cause))
         what = f"{name}: refused with error {error.code}"
         self._server.log.warn(what, request.method, write_id(request.id))
         return write_error(error.message, error.data)
@@ -320,10 +316,15 @@ def _fail(refused: Refused, method: Method) -> Refused:
     cause = refused.cause
     if cause is None:
         return refused
-    what = f"{method.name} failed; the log of duet-rpc says where"
-    # Not by isinstance, which asks the exception itself.
-    if type(cause) is BadResult and cause.path is not None:
-        what = departure(method.name, method, cause.path)
+    what = _describe_crash(method.name, method, cause)
     failed = Refused(Error(INTERNAL_ERROR, f"{TITLES[INTERNAL_ERROR]}: {what}"), cause)
     failed.details = refused.details
     return failed
+
+
+def _describe_crash(name: str, method: Method, cause: BaseException) -> str:
+    """Return what a client is told of an exception: not its text, which is in the log alone."""
+    # Not by isinstance, which asks the exception itself.
+    if type(cause) is BadResult and cause.path is not None:
+        return departure(name, method, cause.path)
+    return f"{name} failed; the log of duet-rpc says where"

@@ -28,17 +28,17 @@ class ClientLog:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._level: object = SAID  # since the handshake
-        self._level_now: object = None  # of the request that runs, where it says so
+        self._level = SAID  # since the handshake
+        self._level_now: str | None = None  # of the request that runs, where it says so
 
     def set_level(self, level: object) -> None:
         """Take a level from the client."""
-        self._level = _checked(level)
+        self._level = check_level(level)
 
     def begin(self, version: Version, meta: dict[str, object]) -> None:
         """Begin a request, which may say for itself what it wants to hear."""
         level = meta.get(LOG_LEVEL_KEY) if version.stateless else None
-        self._level_now = None if level is None else _checked(level)
+        self._level_now = None if level is None else check_level(level)
 
     def end(self) -> None:
         """End the request."""
@@ -47,13 +47,14 @@ class ClientLog:
     def message(self, topic: str, data: str) -> Notification | None:
         """Return the notification that tells the client, if it wants to hear it."""
         level = self._level_now or (self._level if self._session.handshake else None)
-        if level is None or LEVELS.index(str(level)) > LEVELS.index(SAID):
+        if level is None or LEVELS.index(level) > LEVELS.index(SAID):
             return None
         text = f'{{"level":"{SAID}","logger":{dumps(topic)},"data":{data}}}'
         return Notification("notifications/message", RawJson(text, None))
 
 
-def _checked(level: object) -> object:
+def check_level(level: object) -> str:
+    """Return a level; raise RpcError for anything else."""
     if level not in LEVELS:
         raise invalid(f"level must be one of {', '.join(LEVELS)}")
-    return level
+    return str(level)

@@ -18,6 +18,7 @@ from duet_rpc.mcp.versions import (
     CLIENT_INFO_KEY,
     HANDSHAKE,
     LATEST_HANDSHAKE,
+    RESOURCE_NOT_FOUND,
     SERVER_INFO_KEY,
     STATELESS,
     SUPPORTED,
@@ -28,8 +29,6 @@ from duet_rpc.mcp.versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from duet_rpc.jsonrpc.messages import Id
 
     Params = dict[str, object]
@@ -63,10 +62,8 @@ SET_LEVEL = "logging/setLevel"
 class Session:
     """One client's handshake, if there was one."""
 
-    def __init__(self, offers: Iterable[str] = ("tools",), has_log: bool = False) -> None:
-        self._offers = [*offers]  # of `METHODS`
-        self._methods = {method for each in self._offers for method in METHODS[each]}
-        self._has_log = has_log  # of messages for the client
+    def __init__(self) -> None:
+        self._methods = {method for each in METHODS.values() for method in each}
         self.handshake: Version | None = None
         self.capabilities: object = None  # the client's
         self.client_name = "AI client"  # or as it calls itself
@@ -100,18 +97,16 @@ class Session:
             return finish(dumps(body)[1:-1], version)
         if method in LISTS and params.get("cursor") is not None:
             raise invalid("no such cursor: the list has one page")
-        is_known = method in self._methods or (
-            method == SET_LEVEL and self._has_log and not version.stateless
-        )
+        is_known = method in self._methods or (method == SET_LEVEL and not version.stateless)
         return version if is_known else None
 
     def _capabilities(self, version: Version) -> Params:
         """Return what is offered: always all of it, because the user's files come and go."""
         changes = {} if version.stateless else {"listChanged": True}
-        offered: Params = {each: changes for each in self._offers if each != "completions"}
-        if "completions" in self._offers and version.completions:
+        offered: Params = {each: changes for each in METHODS if each != "completions"}
+        if version.completions:
             offered["completions"] = {}
-        return {**offered, "logging": {}} if self._has_log else offered
+        return {**offered, "logging": {}}
 
     def _initialize(self, params: Params) -> str:
         asked = params.get("protocolVersion")
@@ -155,8 +150,17 @@ def _named_version(params: Params) -> object:
 
 
 def invalid(detail: str) -> RpcError:
-    """Say what is wrong with the params."""
+    """Return the error for invalid params."""
     return RpcError(INVALID_PARAMS, f"{TITLES[INVALID_PARAMS]}: {detail}")
+
+
+def resource_not_found(uri: object, version: Version) -> RpcError:
+    """Return the error for a resource that nobody has, with the code of the request's era."""
+    shown = str(uri)[:RECEIVED_MAX]
+    what = f"Resource not found: {shown}"
+    if version.stateless:
+        return RpcError(INVALID_PARAMS, f"{TITLES[INVALID_PARAMS]}: {what}", {"uri": shown})
+    return RpcError(RESOURCE_NOT_FOUND, what, {"uri": shown})
 
 
 def finish(members: str, version: Version) -> str:

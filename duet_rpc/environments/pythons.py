@@ -66,9 +66,9 @@ def _allows(requires: str | None, version: tuple[int, ...]) -> bool:
     try:
         return SpecifierSet(requires or "").contains(".".join(map(str, version)), prereleases=True)
     except InvalidSpecifier:
-        example = 'write it as in ">=3.10" or ">=3.10,<3.14"'
+        example = 'Write it as in ">=3.10" or ">=3.10,<3.14"'
         raise EnvironmentFailure(
-            f"requires-python is not a range of versions: {requires!r}; {example}"
+            f"requires-python is not a range of versions: {requires!r}. {example}"
         ) from None
 
 

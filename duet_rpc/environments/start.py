@@ -86,7 +86,10 @@ def library() -> str:
                 os.rename(fresh, folder)
         except OSError as error:
             if not os.path.isdir(folder):  # another process was faster
-                raise EnvironmentFailure(f"{folder} cannot be made: {error.strerror}") from None
+                raise EnvironmentFailure(
+                    f"{folder} cannot be written to: {error.strerror}. Set XDG_CACHE_HOME to a "
+                    "folder that belongs to you"
+                ) from None
     return os.path.join(folder, PROGRAM)
 
 

@@ -1,7 +1,7 @@
 """An MCP server of one era and no other, for tests.
 
 `mcp_server.py era=stateless [KEY=VALUE]...` It is as strict as the servers of the SDKs are: one of
-the handshake era refuses an envelope, one of the stateless era refuses a request without.
+the handshake era refuses client metadata, one of the stateless era a request without it.
 """
 
 from __future__ import annotations
@@ -221,16 +221,16 @@ STATELESS_METHODS = {"server/discover": discover, "subscriptions/listen": listen
 def handle(request: Any) -> None:
     method = request["method"]
     meta = (request.get("params") or {}).get("_meta", {})
-    is_enveloped = PREFIX + "protocolVersion" in meta
+    has_client_meta = PREFIX + "protocolVersion" in meta
     own = STATELESS_METHODS if STATELESS else HANDSHAKE_METHODS
     handler = METHODS.get(method) or own.get(method)
     if OPTIONS.get("era") == "neither":
         fail(request, 1, "what?")
     elif STATELESS and method == "initialize":
         fail(request, -32022, "Unsupported protocol version", data={"supported": ["2026-07-28"]})
-    elif STATELESS and not (is_enveloped and PREFIX + "clientCapabilities" in meta):
-        fail(request, -32602, "a request needs an envelope")
-    elif is_enveloped and not STATELESS:
+    elif STATELESS and not (has_client_meta and PREFIX + "clientCapabilities" in meta):
+        fail(request, -32602, "a request needs client metadata")
+    elif has_client_meta and not STATELESS:
         fail(request, -32600, "this connection serves the handshake protocol era")
     elif handler is None:
         fail(request, -32601, "Method not found")

@@ -266,7 +266,7 @@ class Backend:
     def handle_message(self, message: Message) -> None:
         """Handle a reply, or hand on what the server asks or notifies."""
         call = None
-        self.pending.note_sign_of_life()
+        self.pending.note_activity()
         try:
             if isinstance(message, (Request, Notification)):
                 self._owner.handle_backend_message(self, message)

@@ -1,9 +1,10 @@
 """Between the two eras of MCP: requests and results of one, as the other has them.
 
 In the handshake era a session remembers the version and what the client can do. In the stateless
-era every request says so itself, in an envelope: the members of `_meta` whose names begin with
-`io.modelcontextprotocol/`. The envelope is between two neighbours. It is taken off a request to
-a server that has shaken hands, and put on each request to one that has not.
+era every request has that in its client metadata: the members of `_meta` whose names begin with
+`io.modelcontextprotocol/`. They describe the sender of a message, whoever it is made for, so
+they are removed from a request to a server of the handshake era, and added to each request to one
+of the stateless era.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ RETRY = ("inputResponses", "requestState")
 CACHED = ("ttlMs", "cacheScope")
 
 
-def envelope(capabilities: dict[str, object]) -> dict[str, object]:
-    """Return the envelope of a client that has these capabilities."""
+def client_meta(capabilities: dict[str, object]) -> dict[str, object]:
+    """Return the metadata of a client that has these capabilities."""
     return {
         VERSION_KEY: STATELESS[0],
         CLIENT_INFO_KEY: CLIENT_INFO,
@@ -78,14 +79,14 @@ def edit_meta(params: RawJson | None, edit: Callable[[str], str]) -> RawJson | N
 
 
 def without_own_meta(params: RawJson | None) -> RawJson | None:
-    """Return params without what duet-rpc's own client says to duet-rpc's own workers."""
+    """Return params without the metadata that duet-rpc's own client has for its own workers."""
     if params is None or '"_meta"' not in params.text:
         return params
     return edit_meta(params, lambda meta: keep_members(meta, lambda key: key not in OWN_META))
 
 
-def without_envelope(params: RawJson | None) -> RawJson | None:
-    """Return params as the handshake era has them."""
+def without_client_meta(params: RawJson | None) -> RawJson | None:
+    """Return params without client metadata and answers, which the handshake era does not have."""
     if params is None or not params.text.startswith("{"):
         return params
     if any(f'"{name}"' in params.text for name in RETRY):
@@ -97,8 +98,8 @@ def without_envelope(params: RawJson | None) -> RawJson | None:
     )
 
 
-def with_envelope(params: RawJson | None, added: dict[str, object]) -> RawJson | None:
-    """Return params with an envelope; what is there of one is kept."""
+def with_client_meta(params: RawJson | None, added: dict[str, object]) -> RawJson | None:
+    """Return params with client metadata; members that are there already are kept."""
 
     def edit(meta: str) -> str:
         found = split_object(meta)[0]
@@ -156,7 +157,7 @@ def as_handshake(result: str) -> str:
 
 
 def result_type(outcome: Outcome) -> object:
-    """Return what a result says that it is."""
+    """Return the `resultType` of an outcome, or None."""
     result = outcome.result if isinstance(outcome, Success) else None
     value = result.value if isinstance(result, RawJson) else None
     return value.get("resultType") if isinstance(value, dict) else None

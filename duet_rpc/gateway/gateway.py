@@ -74,7 +74,7 @@ class Gateway(Router):
             self._shut_down,
         )
         self._workers.on_change = self._announce_methods
-        self._client_knows_methods = False  # and wants to hear of others
+        self._client_knows_methods = False  # and is to be notified of changes
         self._level: str | None = None  # that somebody has set
         if front.passed is not None:
             self._take_over(front.passed, plan)

@@ -1,13 +1,13 @@
 """What all MCP servers offer, as one list of each kind: tools, resources, templates, prompts.
 
 An entry is kept as the JSON text that its server sent; a tool or a prompt with another name in
-it. Each list is requested once, and again when its server says that it has changed. Whoever asks
+it. Each list is requested once, and again when its server announces a change. Whoever asks
 for a merged list waits for slow servers no longer than they were told to, and is told whose
 entries are missing. A list may be large, so it is read a few entries at a time, and no more lists
 are sent than the client has room for.
 
 For a client that asks once and at once, the lists of the last time are on disk (`kept.py`): they
-stand in for those that have not come, and the client hears when something was different.
+are sent in place of those that have not come, and a difference is announced to the client.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Kind(NamedTuple):
 
     @property
     def has_names(self) -> bool:
-        """True where entries have names, which are others here; and not URIs, which are kept."""
+        """True where entries have names, to which the gateway adds the server's; URIs are kept."""
         return self.key == "name"
 
 
@@ -71,7 +71,7 @@ CHANGED = {
     "notifications/resources/list_changed": (RESOURCES, TEMPLATES),
     "notifications/prompts/list_changed": (PROMPTS,),
 }
-"""What a server says when a list has changed, and which lists that may be."""
+"""The notifications by which a server announces changes, and the lists that may have changed."""
 
 
 class Entry:
@@ -106,16 +106,16 @@ class Merged:
         self, entries: list[Entry], missing: dict[str, str], unknown: dict[str, list[str]]
     ) -> None:
         self.entries = entries
-        self.missing = missing  # why those of some servers are not here,
-        self.unknown = unknown  # and what was kept of them, which is
-        self.texts: dict[str, str] = {}  # by whatever name the maker of a list chooses
+        self.missing = missing  # servers whose lists have not come, and why
+        self.unknown = unknown  # the texts of the kept entries that stand in for those
+        self.texts: dict[str, str] = {}  # finished lists; `names` and `gateway` choose the keys
 
 
 class Patience(NamedTuple):
-    """How long a merged list waits, in seconds."""
+    """How many seconds a merged list waits for the lists of servers."""
 
-    short: float  # for a server
-    long: float  # for a worker of the user's own, of which nothing is known
+    short: float  # for a server, and for a worker whose list was kept
+    long: float  # for a worker of the user's own whose list was not
 
 
 class ServerLists:
@@ -176,7 +176,7 @@ class ServerLists:
     def collect(self, patience: Patience, done: Done, is_sent: bool = True) -> None:
         """Call a function with all entries, when they have come or patience is over.
 
-        What is sent to the client is remembered: it hears when that was not all.
+        What is sent to the client is remembered, so that a difference can be announced later.
         """
         waiter = Waiter(done, is_sent)
         for name, backend in self._servers.items():
@@ -186,18 +186,18 @@ class ServerLists:
                     listing.waiters.append(waiter)
                     waiter.missing.add(name)
                     if backend.settings.kind == "worker" and self._kept_of(backend) is None:
-                        waiter.precious.add(name)
+                        waiter.slow_workers.add(name)
         if waiter.missing:
             waiter.timers = (
-                self._loop.call_later(patience.short, lambda: self._hurry(waiter)),
+                self._loop.call_later(patience.short, lambda: self._handle_short_timeout(waiter)),
                 self._loop.call_later(patience.long, lambda: self._release(waiter)),
             )
         else:
             self._release(waiter)
 
-    def _hurry(self, waiter: Waiter) -> None:
-        waiter.is_hurried = True
-        if not waiter.precious:
+    def _handle_short_timeout(self, waiter: Waiter) -> None:
+        waiter.is_short_over = True
+        if not waiter.slow_workers:
             self._release(waiter)
 
     def _release(self, waiter: Waiter) -> None:
@@ -258,7 +258,7 @@ class ServerLists:
         if name not in self._listings and backend.refusal() is None:
             self._listings[name] = Listing()
             if backend.state is State.READY and not self._is_offered(backend):
-                self._know(backend, [])
+                self._store(backend, [])
             else:
                 self._request_page(backend, None)
         return self._listings.get(name)  # a request may fail at once
@@ -267,7 +267,7 @@ class ServerLists:
         """Return whether a server has anything of this kind; tools may be there unannounced."""
         return self.kind is TOOLS or self.kind.capability in backend.session.capabilities
 
-    def _know(self, backend: Backend, entries: list[Entry]) -> None:
+    def _store(self, backend: Backend, entries: list[Entry]) -> None:
         self._known[backend.name] = entries
         if self._kept is not None:
             self._kept.write(backend, self.kind.method, [each.own_text for each in entries])
@@ -284,7 +284,7 @@ class ServerLists:
             if is_made_here(outcome):
                 self._end_listing(name)
             else:  # a server that has nothing of this kind may refuse to list it
-                self._know(backend, [])
+                self._store(backend, [])
             return
         result = outcome.result
         if not isinstance(result, RawJson) or not isinstance(result.value, dict):
@@ -321,7 +321,7 @@ class ServerLists:
             self._request_page(backend, following)
             return
         listing.report(backend, self.kind, is_cut=following is not None)
-        self._know(backend, list(listing.entries.values()))
+        self._store(backend, list(listing.entries.values()))
         if listing.changed:
             self.forget(backend.name)
 
@@ -333,8 +333,8 @@ class ServerLists:
             self.on_change()
         for waiter in listing.waiters if listing is not None else ():
             waiter.missing.discard(name)
-            waiter.precious.discard(name)
-            if not waiter.missing or (waiter.is_hurried and not waiter.precious):
+            waiter.slow_workers.discard(name)
+            if not waiter.missing or (waiter.is_short_over and not waiter.slow_workers):
                 self._release(waiter)
 
 
@@ -385,15 +385,23 @@ class Listing:
 class Waiter:
     """Somebody who has asked for the merged list."""
 
-    __slots__ = ("done", "is_hurried", "is_released", "is_sent", "missing", "precious", "timers")
+    __slots__ = (
+        "done",
+        "is_released",
+        "is_sent",
+        "is_short_over",
+        "missing",
+        "slow_workers",
+        "timers",
+    )
 
     def __init__(self, done: Done, is_sent: bool) -> None:
         self.done = done
         self.is_sent = is_sent  # to the client
         self.missing: set[str] = set()  # servers whose lists have not come
-        self.precious: set[str] = set()  # those of them that are worth more patience
-        self.is_hurried = False  # waits for these alone
-        self.is_released = False  # waits no longer
+        self.slow_workers: set[str] = set()  # workers among them, which get the long timeout
+        self.is_short_over = False  # the short timeout is over
+        self.is_released = False  # waits for no server any more
         self.timers: tuple[Timer, ...] = ()
 
 
@@ -414,14 +422,14 @@ def rename_call(params: RawJson, name: str) -> RawJson:
 
 
 def call_by_name(tool: str, arguments: RawJson | None) -> RawJson | None:
-    """Return the params of `tools/call` for a tool called as a method; None where it can't be."""
+    """Return the params of `tools/call` for a tool called as a method; None for an array."""
     text, given = ("{}", {}) if arguments is None else (arguments.text, arguments.value)
     if not isinstance(given, dict):
         return None
     value = {"name": tool, "arguments": given}
     if "_meta" not in given:
         return RawJson(f'{{"name":{dumps(tool)},"arguments":{text}}}', value)
-    # It says something about the call and is not an argument.
+    # It is about the call and is not an argument.
     meta, rest = member(text, "_meta"), without(text, "_meta")
     value = {**value, "_meta": given["_meta"]}
     return RawJson(f'{{"_meta":{meta},"name":{dumps(tool)},"arguments":{rest}}}', value)

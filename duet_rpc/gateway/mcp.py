@@ -1,9 +1,9 @@
 """`duet-rpc mcp --gateway`: all MCP servers and the user's methods, as one server.
 
 It is the router for a client that speaks MCP by lines. The workers with the user's methods speak
-MCP here, too; their files are looked at for each list, and for each call of a tool that nobody
-else has. All servers are started with the process, and shake hands when the client has said
-which version it speaks and what can be asked of it.
+MCP here, too; their files are checked for changes for each list, and for each call of a tool that
+nobody else has. All servers are started with the process. Their handshakes wait until it is known
+which version the client speaks and what can be asked of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from duet_rpc.gateway.kept import KeptLists
 from duet_rpc.gateway.lists import CHANGED, KINDS, RESOURCES, TEMPLATES, Patience
 from duet_rpc.gateway.names import Names
 from duet_rpc.gateway.own import refuse
-from duet_rpc.gateway.questions import McpCall, Questions, asked_by
+from duet_rpc.gateway.questions import McpCall, Questions, askable
 from duet_rpc.gateway.router import Router
 from duet_rpc.gateway.server_logs import MESSAGE, ServerLogs
 from duet_rpc.gateway.server_session import Offer
@@ -79,7 +79,7 @@ class GatewaySession(Session):
     def _capabilities(self, version: Version) -> Params:
         offered = super()._capabilities(version)
         offered["resources"] = {**offered["resources"], "subscribe": True}  # type: ignore[dict-item]
-        if version.stateless:  # which tells by a stream
+        if version.stateless:  # where changes are sent on a stream
             for name in ("tools", "resources", "prompts"):
                 offered[name] = {**offered[name], "listChanged": True}  # type: ignore[dict-item]
         return offered
@@ -104,7 +104,7 @@ class McpGateway(Router):
         self._offer: Offer | None = None  # for servers, once the client has said what it can do
         super().__init__(descriptors, log, backends, times, plan, front)
         self._batch = front.batch  # asked for on the command line
-        self._announced: set[Kind] = set()  # lists of which the client knows that they are others
+        self._announced: set[Kind] = set()  # and not asked for since
         send = self._front.send
         self._names = Names(self._catalog, self._backends, self._workers)
         self._questions = Questions(
@@ -202,15 +202,15 @@ class McpGateway(Router):
         refuse(request, refused, self._runtime.log, self._front.send)
 
     def _handle_handshake(self) -> None:
-        """Speak with all servers as the client wants to be spoken to."""
+        """Offer the servers the version and the capabilities of the client's handshake."""
         handshake = self._session.handshake
         self._front.accepts_batches = self._batch or (handshake is not None and handshake.batch)
         version = LATEST_HANDSHAKE if handshake is None else handshake.name
         self._make_offer(version, self._session.capabilities)
 
     def _make_offer(self, version: str, capabilities: object) -> None:
-        """Let the servers begin, with what the client can do."""
-        self._offer = Offer(version, asked_by(capabilities))
+        """Let the servers' handshakes begin, with what can be asked of the client."""
+        self._offer = Offer(version, askable(capabilities))
         for backend in self._backends.values():
             backend.set_offer(self._offer)
 
@@ -242,16 +242,16 @@ class McpGateway(Router):
             if request.method == SUBSCRIBE:
                 self._subscribe(request)
                 return
-            can: object = self._session.capabilities
+            capabilities: object = self._session.capabilities
             level = value_at(params, "_meta", LOG_LEVEL_KEY) if version.stateless else None
             if version.stateless:
-                can = value_at(params, "_meta", CAPABILITIES_KEY)
+                capabilities = value_at(params, "_meta", CAPABILITIES_KEY)
             call = McpCall(
                 server,
                 request,
                 translated,
                 version,
-                can,
+                capabilities,
                 None if level is None else check_level(level),
             )
             self._logs.prepare(call)
@@ -328,7 +328,7 @@ class McpGateway(Router):
             self._announce(kinds[0])
 
     def _announce(self, kind: Kind) -> None:
-        """Tell the client of another list, once until it asks: a server may go on and on."""
+        """Announce a changed list, once until the client asks for it: servers may do so often."""
         method = f"notifications/{kind.capability}/list_changed"
         kinds = CHANGED[method]
         if not self._announced.issuperset(kinds) and self._subscriptions.announce(

@@ -35,7 +35,7 @@ class Call:
         self, method: str, receive: Callable[[Outcome], None], carrier: object = None
     ) -> None:
         self.method = method
-        self.carrier = carrier  # by which the client can be asked something, where it can
+        self.carrier = carrier  # an `McpCall`, in which the client can be asked something
         self.began = monotonic()
         self.receive = receive  # called once, with its outcome
         self.tokens: tuple[str, ...] = ()  # for progress, as the backend sees them
@@ -48,7 +48,7 @@ class PendingRequests:
     def __init__(self, loop: Loop, timeout: float, on_timeout: Callable[[], object]) -> None:
         self._timeout = timeout  # seconds; 0 is none
         self._calls: dict[Id, Call] = {}  # the ids are numbers
-        self._alive = 0.0  # when the backend last sent anything
+        self._last_activity = 0.0  # when the backend last sent anything
         self._paused = 0  # by questions to a person that have no answer yet
         self._deadline = Deadline(loop, on_timeout)
         self.tokens: dict[str, tuple[str, int]] = {}  # the client's token as text, the request
@@ -75,14 +75,14 @@ class PendingRequests:
         """Return the requests and their ids, the oldest first."""
         return [(id, call) for id, call in self._calls.items() if isinstance(id, int)]
 
-    def note_sign_of_life(self) -> None:
+    def note_activity(self) -> None:
         """Let the time of all requests begin again: the backend has sent something."""
-        self._alive = monotonic()
+        self._last_activity = monotonic()
 
     def pause(self, by: int) -> None:
         """Count the questions that a person has not answered; meanwhile no time passes."""
         self._paused += by
-        self.note_sign_of_life()
+        self.note_activity()
 
     def pop(self, id: Id) -> Call | None:
         """Remove a request and its tokens, and return it."""
@@ -102,8 +102,8 @@ class PendingRequests:
         for id, call in self._calls.items():
             if call.deadline == inf:
                 continue
-            alive = now if self._paused else self._alive
-            deadline = max(call.deadline, alive + self._timeout)
+            since = now if self._paused else self._last_activity
+            deadline = max(call.deadline, since + self._timeout)
             if deadline > now:
                 self._deadline.set(deadline)
                 return None

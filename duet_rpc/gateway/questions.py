@@ -12,8 +12,8 @@ ends the call with `input_required`, and is called again with the answers. So th
   `requestState` is a random name for that. It is good for one use and kept nowhere but here, so it
   can be neither forged nor replayed.
 
-A request of a server does not say which call it is for. It is put to the client in the oldest call
-of that server that can carry it; the answer reaches the server in any case.
+A request of a server does not name the call that it is for. It is put to the client in the oldest
+call of that server that can carry it; the answer reaches the server in any case.
 """
 
 from __future__ import annotations
@@ -67,16 +67,18 @@ class McpCall:
         request: Request,
         params: RawJson,
         version: Version,
-        can: object,
+        capabilities: object,
         log_level: str | None,
     ) -> None:
         self.server = server
         self.method = request.method
         self.params = params  # for the server
         self.version = version
-        self.can: dict[str, object] = can if isinstance(can, dict) else {}
-        self.log_level = log_level  # of messages that the client wants to hear meanwhile
-        self.name = digest(keep_members(params.text, lambda key: key not in (*RETRY, "_meta")))
+        self.capabilities: dict[str, object] = (
+            capabilities if isinstance(capabilities, dict) else {}
+        )  # of the client
+        self.log_level = log_level  # of messages that the client wants meanwhile
+        self.digest = digest(keep_members(params.text, lambda key: key not in (*RETRY, "_meta")))
         self.id: int | None = None  # of the client's request; None: it waits for none
         self.rounds = 0
         self.suspension: Suspension | None = None  # where there were questions, in the meantime
@@ -89,7 +91,7 @@ class McpCall:
 
 
 class Suspension:
-    """What has become of a call of which the client has heard that input is required."""
+    """The state of a call whose client was sent `input_required` and has not called again yet."""
 
     def __init__(self, backend_id: int) -> None:
         self.backend_id = backend_id  # the id that the call has at its server
@@ -97,7 +99,7 @@ class Suspension:
         self.questions: dict[str, tuple[Request, object]] = {}  # and the process that has asked
         self.outcome: Outcome | None = None  # that came while the client did not wait
         self.timer: Timer | None = None
-        self.is_due = False  # the client is going to be told
+        self.is_due = False  # `input_required` is going to be sent
 
 
 class Questions:
@@ -170,7 +172,7 @@ class Questions:
         found = [
             (id, pending.carrier)
             for id, pending in backend.pending.items()
-            if isinstance(pending.carrier, McpCall) and capability in pending.carrier.can
+            if isinstance(pending.carrier, McpCall) and capability in pending.carrier.capabilities
         ]
         if not found or len(self._suspended) >= SUSPENDED_MAX:
             backend.reply(Failure(request.id, NOBODY))
@@ -182,15 +184,15 @@ class Questions:
         suspension.count += 1
         suspension.questions[f"question-{suspension.count}"] = (request, backend.process.child)
         backend.handle_asking(request.id)
-        self._tell_soon(call, suspension)
+        self._require_input_soon(call, suspension)
 
-    def _tell_soon(self, call: McpCall, suspension: Suspension) -> None:
-        """Tell the client in the next turn: a server may ask several things at once."""
+    def _require_input_soon(self, call: McpCall, suspension: Suspension) -> None:
+        """Send `input_required` in the next turn: a server may ask several things at once."""
         if not suspension.is_due:
             suspension.is_due = True
-            self._loop.call_soon(lambda: self._tell(call, suspension))
+            self._loop.call_soon(lambda: self._require_input(call, suspension))
 
-    def _tell(self, call: McpCall, suspension: Suspension) -> None:
+    def _require_input(self, call: McpCall, suspension: Suspension) -> None:
         suspension.is_due = False
         if call.id is None or not self._requests.is_in_flight(call.id):
             return  # it waits for the client already, or the client for it no more
@@ -211,8 +213,8 @@ class Questions:
         if (
             call is None
             or suspension is None
-            or (call.server, call.method, call.name)
-            != (repeated.server, repeated.method, repeated.name)
+            or (call.server, call.method, call.digest)
+            != (repeated.server, repeated.method, repeated.digest)
         ):
             raise invalid("requestState is not one of this call, or it has expired")
         id = self._requests.attach(request, call.server, suspension.backend_id)
@@ -221,15 +223,17 @@ class Questions:
         del self._suspended[str(state)]
         if suspension.timer is not None:
             suspension.timer.cancel()
-        call.id, call.can = id, repeated.can
-        self._hand_in(call.server, suspension, params_of(request))
+        call.id, call.capabilities = id, repeated.capabilities
+        self._send_answers(call.server, suspension, params_of(request))
         if suspension.outcome is not None:
             outcome, suspension.outcome = suspension.outcome, None
             self._finish(call, id, outcome)
         elif suspension.questions:
-            self._tell_soon(call, suspension)
+            self._require_input_soon(call, suspension)
 
-    def _hand_in(self, server: Backend, suspension: Suspension, params: RawJson | None) -> None:
+    def _send_answers(
+        self, server: Backend, suspension: Suspension, params: RawJson | None
+    ) -> None:
         """Send the server the answers that a call has brought."""
         answers = value_at(params, "inputResponses")
         text = member(params.text, "inputResponses") if params is not None else None
@@ -284,7 +288,11 @@ class Questions:
         for question, _, _ in requests.values():
             method = question.get("method") if isinstance(question, dict) else None
             capability = ASKED.get(method) if isinstance(method, str) else None
-            if not isinstance(method, str) or capability is None or capability not in call.can:
+            if (
+                not isinstance(method, str)
+                or capability is None
+                or capability not in call.capabilities
+            ):
                 what = f"the server asks for {method}, which this client can't answer"
                 self._requests.finish(id, call.fail(what))
                 return
@@ -325,7 +333,7 @@ def _no_capability(capability: str) -> Error:
     return Error.of(METHOD_NOT_FOUND, f"the client has no {capability}")
 
 
-def asked_by(can: object) -> dict[str, object]:
+def askable(capabilities: object) -> dict[str, object]:
     """Return those capabilities of a client that a server behind us may use."""
-    given = can if isinstance(can, dict) else {}
+    given = capabilities if isinstance(capabilities, dict) else {}
     return {name: given[name] for name in ASKED.values() if isinstance(given.get(name), dict)}

@@ -68,10 +68,10 @@ class Router:
         self._workers = Workers(plan, self._backends, self._make_worker, self.fresh_id, runtime)
 
     def _make_worker(self, settings: WorkerSettings) -> Worker:
-        return Worker(settings, self, self._runtime, self._say)
+        return Worker(settings, self, self._runtime, self._show_message)
 
-    def _say(self, level: str, text: str) -> None:
-        """Tell a person."""
+    def _show_message(self, level: str, text: str) -> None:
+        """Log a message, and let the client show it to the user."""
         getattr(self._runtime.log, level)(text)
         self._front.send(Notification("client/say", {"level": level, "text": text}))
 
@@ -197,7 +197,7 @@ class Router:
             self._front.send(Notification(self.dialect.progress, params))
 
     def _announce(self, kind: Kind) -> None:
-        """Tell the client that a list is another one now."""
+        """Notify the client that a list has changed."""
         raise NotImplementedError
 
     def _find_kept_lists(self) -> KeptLists | None:

@@ -1,7 +1,7 @@
-"""Log messages of MCP servers, for a client that wants to hear them.
+"""Log messages of MCP servers: which of them are sent on to the client.
 
-Since a handshake a client hears them all, until it asks for less (`logging/setLevel`). Without one
-it hears those of a server that works on a call which asks for them, by a level in its envelope.
+A client of the handshake era gets all of them, until it asks for fewer (`logging/setLevel`). One of
+the stateless era gets those of a server that works on a call with a log level in its metadata.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ MESSAGE = "notifications/message"
 
 
 class ServerLogs:
-    """Knows which messages of the servers the client wants to hear."""
+    """Filters log messages by the level that the client has asked for."""
 
     def __init__(self, backends: Mapping[str, Backend], send: Callable[[Message], None]) -> None:
         self._backends = backends
         self._send = send  # to the client
-        self._level = LEVELS[0]  # since a handshake
+        self._level = LEVELS[0]  # for a client of the handshake era
 
     def set_level(self, level: object) -> None:
-        """Take a level from the client, and tell the servers."""
+        """Set the level for a client of the handshake era, here and at the servers."""
         self._level = check_level(level)
         for backend in self._backends.values():
             backend.set_log_level(self._level)
 
     def prepare(self, call: McpCall) -> None:
-        """Let a server say as much as a call of a stateless client asks for."""
+        """Lower the level of a server to the one that a call of a stateless client asks for."""
         level, known = call.log_level, call.server.session.log_level
         if level is None or call.server.speaks_stateless(call.version):
             return
         if known is None or LEVELS.index(level) < LEVELS.index(known):
             call.server.set_log_level(level)
 
-    def handle_message(self, backend: Backend, params: RawJson | None, since: bool) -> None:
-        """Send a message of a server on; `since` is for a client that has shaken hands."""
+    def handle_message(self, backend: Backend, params: RawJson | None, has_handshake: bool) -> None:
+        """Send a log message of a server to the client, if its level is high enough."""
         level = value_at(params, "level")
         if params is None or level not in LEVELS:
             return
         rank = LEVELS.index(str(level))
-        wanted = [self._level] if since else _wanted_by_calls(backend)
+        wanted = [self._level] if has_handshake else _wanted_by_calls(backend)
         if any(rank >= LEVELS.index(each) for each in wanted):
             self._send(Notification(MESSAGE, _name_logger(params, backend)))
 
@@ -64,7 +64,7 @@ def _wanted_by_calls(backend: Backend) -> list[str]:
 
 
 def _name_logger(params: RawJson, backend: Backend) -> RawJson:
-    """Return a message that says which server it is from, where it does not say more."""
+    """Return a log message with the server's name as its logger, where it names none."""
     if backend.settings.kind == "worker" or "logger" in split_object(params.text)[0]:
         return params
     return raw(f'{{"logger":{dumps(backend.name)},{params.text[1:].lstrip()}')

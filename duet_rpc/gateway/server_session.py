@@ -1,7 +1,8 @@
 """What the router and an MCP server have agreed on: the era, the version, what the server can do.
 
 A handshake is tried first. A server that refuses it is asked by `server/discover` whether it
-speaks the stateless version; to such a server every request is sent with an envelope.
+speaks the stateless version; to such a server every request is sent with client metadata
+(`eras.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from duet_rpc.gateway.eras import (
     CLIENT_INFO,
-    envelope,
-    with_envelope,
-    without_envelope,
+    client_meta,
+    with_client_meta,
+    without_client_meta,
 )
 from duet_rpc.gateway.pending import is_made_here
 from duet_rpc.gateway.wire import raw, value_at
@@ -46,8 +47,8 @@ class ServerSession:
         self.forget()
 
     def forget(self) -> None:
-        """Begin again: the process is another one."""
-        self.handshake: Success | None = None  # what the server has said of itself
+        """Discard what was agreed on: the next process negotiates again."""
+        self.handshake: Success | None = None  # its reply, as the handshake era has it
         self.capabilities: dict[str, object] = {}
         self.is_stateless = False
 
@@ -79,7 +80,7 @@ class ServerSession:
         ask("initialize", raw(dumps(params)), handle_handshake)
 
     def _accept(self, outcome: Outcome, required: str) -> str:
-        """Take over what a server says of itself; return why that can't be done."""
+        """Store what a server's reply describes; return why that can't be done, or nothing."""
         if isinstance(outcome, Failure):
             if is_made_here(outcome):
                 return "sent an invalid reply to the handshake"
@@ -93,18 +94,18 @@ class ServerSession:
         return ""
 
     @property
-    def envelope(self) -> dict[str, object]:
-        """The envelope of a request that has none from its client."""
-        made = envelope((self.offer or Offer()).capabilities)
+    def _client_meta(self) -> dict[str, object]:
+        """The client metadata of a request that has none from its client."""
+        made = client_meta((self.offer or Offer()).capabilities)
         if self.log_level is not None:
             made[LOG_LEVEL_KEY] = self.log_level
         return made
 
     def adapt(self, params: RawJson | None, is_request: bool) -> RawJson | None:
-        """Return params as the server's era has them."""
+        """Return params with or without client metadata, as the server's era requires."""
         if not self.is_stateless:
-            return without_envelope(params)
-        return with_envelope(params, self.envelope) if is_request else params
+            return without_client_meta(params)
+        return with_client_meta(params, self._client_meta) if is_request else params
 
 
 def _value_of(outcome: Outcome, name: str) -> object:

@@ -1,8 +1,8 @@
-"""Who wants to hear of changes, on both sides: lists that are others, resources that were updated.
+"""Notifications of changed lists and updated resources: who has subscribed, and at which server.
 
-A client that has shaken hands hears of lists without asking, and of resources that it has
+A client of the handshake era is notified of lists without asking, and of resources that it has
 subscribed to. One of the stateless era opens a stream (`subscriptions/listen`, a request that is
-not answered) and says what it wants to hear there. The same two ways lead to the servers.
+not answered) and names there what it subscribes to. Servers are subscribed to in the same two ways.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIELDS = {method: f"{kinds[0].capability}ListChanged" for method, kinds in CHANG
 
 
 class Stream(NamedTuple):
-    """A request of the client by which it hears of changes."""
+    """A `subscriptions/listen` of the client, and what it subscribes to."""
 
     client_id: Id
     fields: frozenset[str]  # of lists
@@ -46,7 +46,7 @@ class Stream(NamedTuple):
 
 
 class Subscriptions:
-    """Tells the client of changes, and the servers what it wants to hear of."""
+    """Notifies the client of changes, and subscribes at the servers to what it has asked for."""
 
     def __init__(
         self, catalog: Catalog, requests: ClientRequests, send: Callable[[Message], None]
@@ -55,13 +55,13 @@ class Subscriptions:
         self._requests = requests
         self._send = send  # to the client
         self._streams: dict[int, Stream] = {}
-        self._uris: set[str] = set()  # since a handshake
+        self._uris: set[str] = set()  # subscribed to without a stream
         self._at_servers: dict[str, tuple[Backend, int]] = {}  # by URI; and the id of a stream
 
-    # What the client wants to hear.
+    # Subscriptions of the client.
 
     def listen(self, request: Request) -> None:
-        """Open a stream."""
+        """Open a stream of notifications, and acknowledge what will be sent on it."""
         wanted = value_at(params_of(request), "notifications")
         if not isinstance(wanted, dict):
             raise invalid("notifications must be an object")
@@ -82,13 +82,13 @@ class Subscriptions:
         self._send_to(stream, ACKNOWLEDGED, {"notifications": honored})
 
     def subscribe(self, uri: str, done: Callable[[Outcome], None]) -> None:
-        """Subscribe to a resource since a handshake, and call a function with the outcome."""
+        """Subscribe a client of the handshake era; call a function with the outcome."""
         self._uris.add(uri)
         if not self._subscribe(uri, done):
             done(Success(None, raw("{}")))
 
     def unsubscribe(self, uri: str) -> None:
-        """Undo a subscription."""
+        """Undo a subscription of a client of the handshake era."""
         self._uris.discard(uri)
         self._prune()
 
@@ -98,11 +98,11 @@ class Subscriptions:
             del self._streams[id]
         return list(self._streams.values())
 
-    # What the client hears.
+    # Notifications to the client.
 
-    def announce(self, method: str, since: bool) -> bool:
-        """Tell the client of a list; return whether it was told."""
-        if since:
+    def announce(self, method: str, has_handshake: bool) -> bool:
+        """Notify the client that a list has changed; return whether it wanted to know."""
+        if has_handshake:
             self._send(Notification(method))
             return True
         wanting = [each for each in self._open_streams() if FIELDS[method] in each.fields]
@@ -110,9 +110,9 @@ class Subscriptions:
             self._send_to(stream, method, {})
         return bool(wanting)
 
-    def handle_updated(self, uri: object, since: bool) -> None:
-        """Tell the client that a resource was updated."""
-        if since and uri in self._uris:
+    def handle_updated(self, uri: object, has_handshake: bool) -> None:
+        """Notify the client of an updated resource, where it has subscribed to that."""
+        if has_handshake and uri in self._uris:
             self._send(Notification(UPDATED, raw(dumps({"uri": uri}))))
         for stream in self._open_streams():
             if uri in stream.uris:
@@ -124,7 +124,7 @@ class Subscriptions:
         rest = dumps(params)[1:]
         self._send(Notification(method, raw(f"{{{meta}{',' if params else ''}{rest}")))
 
-    # What the servers are told.
+    # Subscriptions at the servers.
 
     def _find(self, uri: str) -> Backend | None:
         return self._catalog.find_resource(uri)
@@ -134,23 +134,23 @@ class Subscriptions:
         backend = self._find(uri)
         if backend is None or uri in self._at_servers or len(self._at_servers) >= PENDING_MAX:
             return False
-        self._tell(backend, uri, done)
+        self._subscribe_at(backend, uri, done)
         return not backend.session.is_stateless
 
-    def _tell(self, backend: Backend, uri: str, done: Callable[[Outcome], None]) -> None:
+    def _subscribe_at(self, backend: Backend, uri: str, done: Callable[[Outcome], None]) -> None:
         id = self._requests.fresh_id()
         self._at_servers[uri] = (backend, id)
         if backend.session.is_stateless:
-            self._open_at(backend, id, {"resourceSubscriptions": [uri]})
+            self._open_stream_at(backend, id, {"resourceSubscriptions": [uri]})
         else:
             backend.request(id, Call(SUBSCRIBE, done), raw(dumps({"uri": uri})))
 
-    def _open_at(self, backend: Backend, id: int, wanted: dict[str, object]) -> None:
+    def _open_stream_at(self, backend: Backend, id: int, wanted: dict[str, object]) -> None:
         call = Call(LISTEN, lambda _outcome: None)
         backend.request(id, call, raw(dumps({"notifications": wanted})), timed=False)
 
     def _prune(self) -> None:
-        """Unsubscribe, at the servers, from what nobody wants to hear of any more."""
+        """Unsubscribe, at the servers, from resources that nobody is subscribed to any more."""
         wanted = self._uris.union(*(each.uris for each in self._open_streams()))
         for uri in [uri for uri in self._at_servers if uri not in wanted]:
             backend, id = self._at_servers.pop(uri)
@@ -161,7 +161,7 @@ class Subscriptions:
                 backend.request(self._requests.fresh_id(), call, raw(dumps({"uri": uri})))
 
     def handle_ready(self, backend: Backend) -> None:
-        """Tell a server that has started what the client wants to hear of."""
+        """Subscribe again at a server that has started: its lists, and the client's resources."""
         if backend.session.is_stateless:
             capabilities = backend.session.capabilities
             fields = {
@@ -169,7 +169,7 @@ class Subscriptions:
                 for method, kinds in CHANGED.items()
                 if kinds[0].capability in capabilities
             }
-            self._open_at(backend, self._requests.fresh_id(), {**fields})
+            self._open_stream_at(backend, self._requests.fresh_id(), {**fields})
         for uri, (other, _) in [*self._at_servers.items()]:
             if other is backend:
-                self._tell(backend, uri, lambda _outcome: None)
+                self._subscribe_at(backend, uri, lambda _outcome: None)

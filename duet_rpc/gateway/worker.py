@@ -2,8 +2,8 @@
 
 It is a backend that we know well. It serves one request at a time, so the others wait here and
 not in its pipe: a crash costs the one that runs, the rest wait for the next process. It makes
-its environment before it is ready, and says what it is doing. And it answers a cancel: one that
-does neither answer nor say that the method was interrupted is stuck in C code, and is killed.
+its environment before it is ready, and reports what it is doing. And it answers a cancel: one that
+neither answers nor reports that the method was interrupted is stuck in C code, and is killed.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Worker(Backend):
         settings: WorkerSettings,
         owner: Owner,
         runtime: Runtime,
-        say: Callable[[str, str], None],
+        show_message: Callable[[str, str], None],
     ) -> None:
         super().__init__(settings, owner, runtime)
-        self._say = say  # to a person: the level, the text
+        self._show_message = show_message  # to the user: the level, the text
         self._loop = runtime.loop
         self._kill_timer: Timer | None = None
         self.running: Running | None = None
@@ -78,7 +78,7 @@ class Worker(Backend):
     # One request at a time.
 
     def _adapt(self, message: Request | Notification) -> Request | Notification:
-        """Return the message itself: a worker knows what our clients say, in every era."""
+        """Return the message unchanged: a worker understands both eras and our own metadata."""
         return message
 
     def speaks_stateless(self, version: Version) -> bool:
@@ -136,7 +136,7 @@ class Worker(Backend):
         return method
 
     def handle_message(self, message: Message) -> None:
-        """Handle a reply, what the worker says of itself, or hand on what its methods send."""
+        """Handle a reply or a notification about the worker; hand on what its methods send."""
         if isinstance(message, Notification) and message.method.startswith("worker/"):
             self._handle_note(message)
             return
@@ -163,14 +163,14 @@ class Worker(Backend):
             self.process.exit_expected = True
             child.close_input()
 
-    # What it says of itself.
+    # Notifications about itself.
 
     def handle_started(self) -> None:
-        """Wait until it says that it is ready: it may have to make its environment."""
+        """Wait for its notification that it is ready: it may have to make its environment."""
         self.process.prepare()
 
     def _handle_note(self, note: Notification) -> None:
-        self.pending.note_sign_of_life()
+        self.pending.note_activity()
         text = str(value_at(params_of(note), "message") or "")
         if note.method == READY and self.state is State.STARTING:
             self.python = text
@@ -220,7 +220,7 @@ class Worker(Backend):
         self._kill_timer = None
         method = self.running.method if self.running is not None else "a method"
         what = f"{method} did not react to its cancellation within {CANCEL_GRACE:g} s"
-        self._say("warn", f"{what}; {self.title} is being killed and started again")
+        self._show_message("warn", f"{what}; {self.title} is being killed and started again")
         self.process.fail(what)
 
     def handle_gone(self, text: str, data: dict[str, object]) -> None:

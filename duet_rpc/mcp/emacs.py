@@ -10,8 +10,8 @@ An AI client can name the tools that the user has defined there, and nothing els
 for the user's own methods, whatever they do with what a client sent them.
 
 Emacs reads the socket whenever it waits, also at a prompt or in a recursive edit, but not while
-it computes. It says who it is as soon as it has read a part of the request. One that does not do
-so in time is busy; it is sent nothing more, and so does nothing later.
+it computes. It answers with its pid as soon as it has read a part of the request. One that does
+not do so in time is busy; it is sent nothing more, and so does nothing later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from duet_rpc.methods.asking import Question
 
 CALL_TIMEOUT = 1.5
-"""Seconds within which Emacs begins with a call, or is busy: the caller hears so within 2 s."""
+"""Seconds within which Emacs begins with a call, or is busy: the caller is told so within 2 s."""
 
 LIST_TIMEOUT = 1.0
 """Seconds that a list of tools waits for Emacs."""
@@ -146,12 +146,12 @@ def check_peer(connection: socket.socket) -> None:
 
 
 def absent(path: str) -> Unsupported:
-    """Say that there is no Emacs."""
+    """Return the error for a socket that no Emacs listens at."""
     return Unsupported(f"no Emacs listens at {path}; start one with M-x server-start")
 
 
 def failed(what: str) -> RpcError:
-    """Say what went wrong on the way."""
+    """Return the error for an Emacs that was reached and did not answer well."""
     return RpcError(REQUEST_FAILED, f"{TITLES[REQUEST_FAILED]}: {what}")
 
 
@@ -229,5 +229,5 @@ class EmacsCaller:
         self._about = about
 
     def answer(self, question: Question) -> object:
-        """Ask Emacs."""
+        """Return the answer of Emacs to a question; raise RpcError."""
         return self._server.ask(question.kind, question.params, self._about)

@@ -257,7 +257,7 @@ class McpHandler:
         return McpCaller(version, meta_of(params).get(CAPABILITIES_KEY), rounds.ask, say, emacs)
 
     def notification(self, topic: str, params: str) -> Notification | None:
-        """Return a log message, where the client wants to hear it."""
+        """Return a log message, where the client wants it."""
         return self._client_log.message(topic, params)
 
     def reply_now(self, request: Request) -> str | None:

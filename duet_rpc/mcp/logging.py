@@ -1,7 +1,7 @@
-"""What methods say, as MCP's log messages: to a client that wants to hear them.
+"""What methods report to the user (`ctx.say`, `notify`), as MCP's log messages.
 
-Since a handshake a client hears them, until it asks for less (`logging/setLevel`). Without one it
-hears those of a request that says so, and while that runs.
+A client of the handshake era gets them until it asks for fewer (`logging/setLevel`). One of the
+stateless era gets those of a request with a log level in its metadata, while that request runs.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
     from duet_rpc.mcp.versions import Version
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-SAID = "info"
-"""The level of what methods say."""
+REPORTED = "info"
+"""The level of all messages of methods."""
 
 
 class ClientLog:
-    """Knows what the client wants to hear."""
+    """Makes log messages, as far as the client wants them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._level = SAID  # since the handshake
-        self._level_now: str | None = None  # of the request that runs, where it says so
+        self._level = REPORTED  # for a client of the handshake era
+        self._level_now: str | None = None  # of the request that runs, where it has one
 
     def set_level(self, level: object) -> None:
-        """Take a level from the client."""
+        """Set the level for a client of the handshake era."""
         self._level = check_level(level)
 
     def begin(self, version: Version, meta: dict[str, object]) -> None:
-        """Begin a request, which may say for itself what it wants to hear."""
+        """Begin a request, which may have a level of its own."""
         level = meta.get(LOG_LEVEL_KEY) if version.stateless else None
         self._level_now = None if level is None else check_level(level)
 
     def end(self) -> None:
-        """End the request."""
+        """Forget the level of the request that ran."""
         self._level_now = None
 
     def message(self, topic: str, data: str) -> Notification | None:
-        """Return the notification that tells the client, if it wants to hear it."""
+        """Return a log message as a notification; None where the client does not want it."""
         level = self._level_now or (self._level if self._session.handshake else None)
-        if level is None or LEVELS.index(level) > LEVELS.index(SAID):
+        if level is None or LEVELS.index(level) > LEVELS.index(REPORTED):
             return None
-        text = f'{{"level":"{SAID}","logger":{dumps(topic)},"data":{data}}}'
+        text = f'{{"level":"{REPORTED}","logger":{dumps(topic)},"data":{data}}}'
         return Notification("notifications/message", RawJson(text, None))
 
 

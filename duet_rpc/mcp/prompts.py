@@ -1,4 +1,4 @@
-"""Methods as MCP prompts: what the list says of them, their messages, and completion."""
+"""Methods as MCP prompts: their entries in the list, their messages, and completion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES_MAX = 100
 
 
 def describe_prompt(method: Method, version: Version) -> dict[str, object]:
-    """Describe a prompt."""
+    """Return the entry of a prompt in the list, with its arguments."""
     described: dict[str, object] = {"name": method.name}
     if version.title and method.title:
         described["title"] = method.title

@@ -1,4 +1,4 @@
-"""Methods as MCP resources: what the lists say of them, and what is read."""
+"""Methods as MCP resources: their entries in the lists, and what is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT, BYTES, JSON = "text/plain", "application/octet-stream", "application/json"
 
 
 def describe_resource(method: Method, offer: Resource, version: Version) -> dict[str, object]:
-    """Describe a resource, or a template of resources."""
+    """Return the entry of a resource, or of a template of resources, in its list."""
     uri = "uriTemplate" if offer.template.names else "uri"
     described: dict[str, object] = {uri: offer.template.text, "name": method.name}
     if version.title and method.title:

@@ -1,4 +1,4 @@
-"""What an MCP server says for itself: who it is, and which version a request is of.
+"""What every MCP server answers alike: who it is, and which version a request is of.
 
 The version is determined for each request: from its `_meta`, or, where that names
 none, from the handshake. That is all the state there is. What the tools are is not known

@@ -19,7 +19,7 @@ NAME_MAX = 128
 WRAPPER = "result"
 """The member that holds a result which is no object: MCP's structured content is one."""
 WRAPPED = "x-fastmcp-wrap-result"
-"""Says in a schema that there is such a member: FastMCP's client then returns what is in it."""
+"""The mark of a schema with such a member: FastMCP's client then returns what is in it."""
 
 
 def name_tools(methods: Iterable[Method]) -> dict[str, Method]:
@@ -203,7 +203,7 @@ def write_error(message: str, data: object = None) -> str:
 
 
 def departure(name: str, method: Method, path: str) -> str:
-    """Say where a result is not what the signature says."""
+    """Describe where a result differs from what the signature promises."""
     if method.offer is None and not returns_object(method):
         path = f"{WRAPPER}.{path}" if path and not path.startswith("[") else WRAPPER + path
     wrong = f"{name} returned something else than its signature promises"

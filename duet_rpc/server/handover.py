@@ -37,7 +37,7 @@ class Passed(NamedTuple):
 
     level: str  # of the log
     loaded: list[str]  # files that were loaded for this daemon only
-    knows_methods: bool  # the client has asked for them, and wants to hear of changes
+    knows_methods: bool  # the client has asked for them, and is to be notified of changes
     handshake: str | None  # the version of MCP that was agreed on,
     capabilities: object  # and what the client can do
     input: bytes = b""  # what the client has sent and has no answer to

@@ -1,4 +1,4 @@
-"""The daemon's life, from its first request to its exit.
+"""The states of the daemon, from its first request to its exit.
 
 The state is here and nowhere else, and so is every transition. The loop and the supervisor
 report what they see; everything else asks.

@@ -27,7 +27,7 @@ LINE_MAX = 64 * 1024
 
 
 class MethodOutput:
-    """Everything that methods say without being asked."""
+    """Takes what methods print, warn of and log, and writes it to the log."""
 
     def __init__(self, log: Log, hold: Callable[[], AbstractContextManager[None]]) -> None:
         self._log = log

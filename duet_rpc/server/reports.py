@@ -1,6 +1,6 @@
 """What a request tells the client before its reply: progress, pieces, notifications, lines.
 
-It may do so from any thread, and so may whoever has something to say at any other time.
+It may do so from any thread. `notify`, which belongs to no request, is sent from here, too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The checks of the doctor that are about workers: their files, Pythons and environments.
 
-Nothing is made or started here, so that the doctor says how things were before it came.
+Nothing is made or started here, so that the doctor reports what is there and does not change it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_workers(sources: Sequence[str]) -> Iterator[Check]:
 
 
 def check_worker(order: Order) -> Check:
-    """Say where a worker's methods are and which Python runs them, or what is wrong."""
+    """Report where a worker's methods are and which Python runs them, or what is wrong."""
     files = ", ".join(order.methods)
     missing = [each for each in order.methods if os.path.isabs(each) and not os.path.exists(each)]
     if missing:

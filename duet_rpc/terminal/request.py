@@ -146,7 +146,7 @@ class Listener:
         """Make room for a line."""
         self._bar.erase()
 
-    def hear(self, message: Notification) -> None:
+    def show(self, message: Notification) -> None:
         """Show a notification."""
         params = message.params if isinstance(message.params, dict) else {}
         if message.method == "$/progress" and params.get("token") == STREAM:
@@ -193,7 +193,7 @@ def _await(
         if message is None:
             interrupts.reset()
         elif isinstance(message, Notification):
-            listener.hear(message)
+            listener.show(message)
         elif isinstance(message, Request):
             listener.answer(message, interrupts)
         elif message.id in (id, None):  # null where the request was unreadable

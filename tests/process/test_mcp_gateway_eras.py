@@ -124,7 +124,7 @@ def test_every_client_calls_tools_of_every_server(tmp_path: Path, version: str, 
 
 
 @pytest.mark.parametrize("version", CLIENTS)
-def test_the_envelope_does_not_travel_to_a_handshake_server(tmp_path: Path, version: str) -> None:
+def test_client_metadata_is_not_sent_to_a_handshake_server(tmp_path: Path, version: str) -> None:
     with serve(tmp_path, version, {"m": server()}) as client:
         meta = {"progressToken": "t", "mine": 1.0, PREFIX + "logLevel": "error"}
         client.ask("tools/call", {"name": "m__x", "_meta": meta, "inputResponses": {}})
@@ -139,7 +139,7 @@ def test_the_envelope_does_not_travel_to_a_handshake_server(tmp_path: Path, vers
 
 
 @pytest.mark.parametrize("version", CLIENTS)
-def test_a_stateless_server_gets_an_envelope_with_each_request(
+def test_a_stateless_server_gets_client_metadata_with_each_request(
     tmp_path: Path, version: str
 ) -> None:
     with serve(tmp_path, version, {"m": server("stateless")}) as client:

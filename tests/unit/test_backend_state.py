@@ -76,7 +76,7 @@ def test_requests_expire_in_the_order_of_their_deadlines() -> None:
     for id in (2, 3, 4):
         pending.add(id, call())
     time.sleep(0.02)
-    pending.note_sign_of_life()
+    pending.note_activity()
     assert pending.pop_expired() is None, "whatever the backend sends is a sign of life"
     time.sleep(0.02)
     expired = [pending.pop_expired() for _ in range(4)]

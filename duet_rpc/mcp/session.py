@@ -1,8 +1,9 @@
 """What every MCP server answers alike: who it is, and which version a request is of.
 
 The version is determined for each request: from its `_meta`, or, where that names
-none, from the handshake. That is all the state there is. What the tools are is not known
-here: `handler` has the user's methods, `gateway.mcp` those and other servers' tools.
+none, from the handshake. That and the client's name are all the state there is. What the tools
+are is not known here: `handler` has the user's methods, `gateway.mcp` those and the tools of
+other servers.
 """
 
 from __future__ import annotations

@@ -24,11 +24,6 @@ RELOAD = "reloadMethods"
 """The method that loads the user's methods again."""
 
 
-def any_source(sources: list[str], folder: str | None) -> bool:
-    """Return True where there may be methods to load."""
-    return bool(sources) or bool(files_in(folder)) or bool(packages())
-
-
 def files_in(folder: str | None, known: Iterable[str] = ()) -> list[str]:
     """List the Python files of a folder, in the order of their names.
 

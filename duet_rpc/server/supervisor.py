@@ -57,7 +57,7 @@ class Supervisor:
         self._wake_up = wake_up
         self._signals = signals
         self._signals_may_differ = False  # from what they are to be
-        self._hurry = threading.Event()
+        self._watch_at_once = threading.Event()
         self._depth = 0
         self._section = 0  # counts them
         # Held by whoever touches the input, and for what the two threads share besides.
@@ -120,7 +120,7 @@ class Supervisor:
 
     def watch_now(self) -> None:
         """Watch from now on; from any thread, inside a section."""
-        self._hurry.set()  # always: it may be about to end its watch of the section before
+        self._watch_at_once.set()  # always: it may be about to end its watch of the section before
 
     def look_again(self) -> None:
         """Let the thread see what it is to watch now; from any thread."""
@@ -146,8 +146,8 @@ class Supervisor:
     def _tick(self) -> None:
         section = self._section
         with suppress(OSError):  # the clock was set in the middle of it
-            if self._hurry.wait(TICK):
-                self._hurry.clear()
+            if self._watch_at_once.wait(TICK):
+                self._watch_at_once.clear()
                 section = self._section
         is_idle = section == self._section and not self._depth
         # Handlers can be looked at from here; what else a method may have changed, such as

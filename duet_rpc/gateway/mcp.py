@@ -259,8 +259,9 @@ class McpGateway(Router):
         elif not is_last:  # nobody has asked for the lists yet, perhaps
             self._with_resources(lambda: self._forward(request, version, is_last=True), request)
         else:
-            uri = value_at(params, "uri") or value_at(params, "ref", "uri")
-            raise resource_not_found(uri, version)
+            is_completion = request.method == "completion/complete"
+            path = ("ref", "uri") if is_completion else ("uri",)
+            raise resource_not_found(value_at(params, *path), version)
 
     def _with_resources(self, function: Callable[[], None], request: Request) -> None:
         """Call a function when it is known who has which resources."""

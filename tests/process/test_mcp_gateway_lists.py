@@ -172,7 +172,10 @@ def test_a_resource_that_nobody_has_is_not_found(tmp_path: Path, version: str) -
     code = -32602 if version == MODERN else -32002
     with serve(tmp_path, version, {"m": server(name="m")}) as client:
         for uri in ("x://y", "", "m://item/none"):
-            assert client.ask("resources/read", {"uri": uri})["error"]["code"] == code
+            error = client.ask("resources/read", {"uri": uri})["error"]
+            assert error["code"] == code
+            if uri != "m://item/none":  # which its server has answered
+                assert error["data"] == {"uri": uri}
         assert client.ask("resources/read", {})["error"]["code"] == -32602
         assert client.ask("prompts/get", {"name": "x"})["error"]["code"] == -32602
 

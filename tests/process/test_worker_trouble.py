@@ -179,6 +179,7 @@ def test_the_doctor_shows_workers_and_what_is_wrong(tmp_path: Path, folder: Path
     packages = BLOCK.replace("script\n", 'script\n# dependencies = ["no-such-package-of-ours"]\n')
     write(folder, packages + HEAD, "c.py")
     write(folder, "# /// script\n# dependencies = 1\n# ///\n" + HEAD, "d.py")
+    write(folder, '# /// script\n# requires-python = "3"\n# ///\n' + HEAD, "e.py")
     config = f'[workers.old]\nmethods = ["{folder}/gone.py"]\n'
     config += f'[workers.odd]\nmethods = ["{folder}/a.py"]\npython = "/nonesuch/python"\n'
     (folder.parent / "config.toml").write_text(config)
@@ -196,12 +197,14 @@ def test_the_doctor_shows_workers_and_what_is_wrong(tmp_path: Path, folder: Path
             "fail",
             'd.py:2: dependencies must be a list of strings, such as ["pandas>=2", "requests"]',
         ),
+        ("fail", "e.py: requires-python is not a range of versions: '3'"),
         ("fail", "old: gone.py does not exist"),
         ("fail", "odd: the Python /nonesuch/python does not exist"),
     ]
     fixes = [each["fix"] for each in checks]
     assert fixes[2:] == [
         f"correct that line of {folder}/d.py",
+        f'write it as in ">=3.10" or ">=3.10,<3.14" ({folder}/e.py)',
         "correct `methods` in [workers.old], or write the file",
         "install it, or name another one ([workers.odd])",
     ]

@@ -19,7 +19,7 @@ from duet_rpc.config.files import xdg_folder
 from duet_rpc.jsonrpc.jsontext import NOT_JSON, loads
 from duet_rpc.methods.changes import changed_at
 from duet_rpc.methods.sources import files_in
-from duet_rpc.program import WORKER
+from duet_rpc.workers.order import read_order
 
 if TYPE_CHECKING:
     from duet_rpc.gateway.backend import Backend
@@ -54,7 +54,7 @@ class Kept:
         return None
 
     def write(self, stamp: str, value: object) -> None:
-        """Keep a list."""
+        """Write a list to disk, with the stamp that it is valid for."""
         if self._folder is None:
             return
         fresh = f"{self._path}.{os.getpid()}.tmp"
@@ -116,11 +116,13 @@ class KeptLists:
 
 
 def _stamp_of(backend: Backend) -> str:
-    """Return what a list depends on: the version, and of one's own methods the files."""
+    """Return what a list depends on: the version of MCP, and the files of the user's methods."""
     offer = backend.session.offer
     stamp = "" if offer is None else offer.version
-    order = json.loads(backend.settings.env.get(WORKER, "{}"))
-    files = [*order.get("methods", ()), *files_in(order.get("folder"))]
+    files: list[str] = []
+    if backend.settings.kind == "worker":
+        order = read_order(backend.settings.env)
+        files = [*order.methods, *files_in(order.folder)]
     return json.dumps([stamp, [[each, changed_at(each)] for each in files]])
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """What the client was told last, by name."""
+    """The entries of the lists that the client got last, by the names that it got."""
 
     def __init__(self, catalog: Catalog, backends: Mapping[str, Backend], workers: Workers) -> None:
         self._catalog = catalog
@@ -72,11 +72,10 @@ class Names:
         if listed is not None:
             server, own_name = self._backends.get(listed.backend), listed.own_name
         else:
-            own = self._workers.find(name)
-            server, own_name = self._catalog.find_named(name, kind) or (own, name)
+            worker = self._workers.find(name)
+            server, own_name = self._catalog.find_named(name, kind) or (worker, name)
         if server is None and kind is PROMPTS:
-            own_prompts = self._catalog[kind].merge().entries
-            for entry in own_prompts:
+            for entry in self._catalog[kind].merge().entries:  # the client has asked for no list
                 if entry.name == name:
                     server, own_name = self._backends.get(entry.backend), entry.own_name
         if server is None:

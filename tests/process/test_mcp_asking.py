@@ -341,7 +341,7 @@ def test_what_is_said_is_a_log_message() -> None:
         client.get_result(id)
 
 
-def test_a_client_that_wants_only_errors_hears_nothing() -> None:
+def test_a_client_that_wants_only_errors_gets_no_messages() -> None:
     with client_of("2025-11-25") as client:
         assert client.ask("logging/setLevel", {"level": "error"})["result"] == {}
         client.get_result(client.begin("tell", {"text": "hear this"}))

@@ -70,7 +70,7 @@ def test_kept_tools_are_listed_before_their_server_is_ready(tmp_path: Path, vers
         assert not [each for each in client.notes if each["method"] == CHANGED]
 
 
-def test_the_client_hears_when_a_kept_list_was_different(tmp_path: Path) -> None:
+def test_the_client_is_notified_when_a_kept_list_was_different(tmp_path: Path) -> None:
     slow, grown = tmp_path / "slow", tmp_path / "grown"
     backends = {"m": server(slow_file=slow, grown_file=grown)}
     with serve(tmp_path, "2025-11-25", backends, program=SOURCE) as client:
@@ -252,7 +252,7 @@ def test_a_stateless_client_hears_of_what_it_listens_to(tmp_path: Path, era: str
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_a_client_hears_of_resources_that_it_subscribed_to(tmp_path: Path, era: str) -> None:
+def test_a_client_is_notified_of_resources_it_subscribed_to(tmp_path: Path, era: str) -> None:
     with serve(tmp_path, "2025-11-25", {"m": server(era, name="m")}) as client:
         assert client.ask("resources/subscribe", {"uri": "m://one"})["result"] == {}
         client.text("m__touch", uri="m://one")

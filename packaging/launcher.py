@@ -91,23 +91,27 @@ def is_private(status: os.stat_result) -> bool:
 def is_complete(build: str) -> bool:
     """Return whether all files still have the size and the time they were written with.
 
-    That finds files that were cut short, changed or deleted. It takes 0.6 ms for 213 files;
-    reading them to compare hashes would take 2.6 ms, and far longer from a cold disk. Only a
-    power failure leaves a file's size and time and not its contents, so hashes are compared
-    once after each start of the machine (`_unpack.recheck`).
+    That finds files that were cut short, changed or deleted. Reading them to compare hashes
+    would take four times as long, and far longer from a cold disk. Only a power failure leaves
+    a file's size and time and not its contents, so hashes are compared once after each start of
+    the machine (`_unpack.recheck`).
     """
     with open(f"{build}/manifest", encoding="ascii") as manifest:
-        count, written, _, checked = manifest.readline().rstrip("\n").split(" ")
-        if checked != start_of_machine():
-            return False
-        left = int(count)
-        for line in manifest:
-            size, name = line.rstrip("\n").split(" ", 1)
-            status = os.stat(f"{build}/{name}")
-            if status.st_size != int(size) or status.st_mtime != int(written):
+        first, *lines = manifest.read().split("\n")
+    count, written, _, checked = first.split(" ")
+    if checked != start_of_machine() or len(lines) != int(count):
+        return False
+    # Names are looked up from the folder: the whole path, 500 times, takes a quarter longer.
+    folder, time = os.open(build, os.O_RDONLY), int(written)
+    try:
+        for line in lines:
+            size, name = line.split(" ", 1)
+            status = os.stat(name, dir_fd=folder)
+            if status.st_size != int(size) or status.st_mtime != time:
                 return False
-            left -= 1
-    return left == 0
+    finally:
+        os.close(folder)
+    return True
 
 
 def start_of_machine() -> str:

@@ -162,18 +162,17 @@ def run_server(arguments: Arguments) -> None:
         run_worker(arguments, descriptors)
         return
 
-    from duet_rpc.methods.scripts import Scripts, needs_router
+    from duet_rpc.server.user_methods import Handover
 
     command, options = arguments.command or "rpc", arguments.options
     config = load_config()
     sources = [*options.methods, *config.methods]
-    scripts = Scripts()
+    handover = Handover()
     has_servers = config.workers or (config.backends if command == "rpc" else {})
-    if has_servers or needs_router(scripts, sources, config.methods_folder):
+    if has_servers or handover.has_any(sources, config.methods_folder):
         run_router(arguments, descriptors, config, with_backends=command == "rpc")
         return
 
-    from duet_rpc.server.handover import Handover
     from duet_rpc.server.serve import serve
 
     if config.python is not None:
@@ -193,7 +192,7 @@ def run_server(arguments: Arguments) -> None:
         batch=options.batch,
         debug=options.debug or config.debug,
         log_refusals=not caller_shows_errors,
-        handover=Handover(scripts),
+        handover=handover,
     )
 
 

@@ -10,7 +10,6 @@ import os
 
 from duet_rpc.environments.script import find_block
 from duet_rpc.methods.changes import changed_at, read
-from duet_rpc.methods.sources import absolute, files_in
 
 
 class Scripts:
@@ -45,9 +44,3 @@ class Scripts:
     def is_script(self, source: str) -> bool:
         """Return whether a source of methods is a file with a block."""
         return os.path.isabs(source) and self.block_of(source) is not None
-
-
-def needs_router(scripts: Scripts, sources: list[str], folder: str | None) -> bool:
-    """Return whether any file of methods is a worker of its own."""
-    files = [absolute(each) for each in sources]
-    return any(scripts.is_script(each) for each in (*files, *files_in(folder)))

@@ -24,8 +24,6 @@ from duet_rpc.program import own_command
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from duet_rpc.methods.scripts import Scripts
-
 VARIABLE = "DUET_RPC_HANDOVER"
 """The variable that names the descriptor of the file."""
 
@@ -41,20 +39,6 @@ class Passed(NamedTuple):
     handshake: str | None  # the version of MCP that was agreed on,
     capabilities: object  # and what the client can do
     input: bytes = b""  # what the client has sent and has no answer to
-
-
-class Handover:
-    """Knows whether there is a file that needs a worker."""
-
-    def __init__(self, scripts: Scripts) -> None:
-        self._scripts = scripts
-        self.is_due = False
-
-    def is_elsewhere(self, source: str) -> bool:
-        """Return whether a source of methods needs a worker, and remember that one does."""
-        found = self._scripts.is_script(source)
-        self.is_due |= found
-        return found
 
 
 def replace_process(

@@ -18,7 +18,6 @@ from duet_rpc.server.author import Author
 from duet_rpc.server.children import Children
 from duet_rpc.server.dispatch import call
 from duet_rpc.server.guard import Guard
-from duet_rpc.server.handover import Passed, replace_process
 from duet_rpc.server.lifecycle import Lifecycle, State
 from duet_rpc.server.loop import Server
 from duet_rpc.server.stdio import Stdio
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.log import Log
     from duet_rpc.methods.method import Method
-    from duet_rpc.server.handover import Handover
     from duet_rpc.server.loop import Handler
+    from duet_rpc.server.user_methods import Handover
     from duet_rpc.server.worker import WorkerRole
 
 
@@ -126,6 +125,8 @@ def hand_over(
     """Become the router, with all that has no answer, where a file needs a worker."""
     if not handover.is_due or server.outbox.in_batch or len(server.intake.running) > 1:
         return  # not in the middle of a batch, or of a question
+    from duet_rpc.server.handover import Passed, replace_process
+
     handover.is_due = False
     while server.intake.reader.partial and server.lifecycle.answering and server.receive():
         server.intake.decode_ahead()

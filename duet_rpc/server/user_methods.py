@@ -2,7 +2,7 @@
 
 All that is the user's runs under the server's guard, where it can be cancelled, is bounded by
 the shutdown deadline and ends nothing but itself. A server whose user has no methods does
-without the loader, which brings in `inspect`, `typing` and more.
+without the loader, which brings in `inspect`, `typing` and more, and without what reads files.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.methods.builtin import STRING, array, record
 from duet_rpc.methods.method import Method, Mismatch, Param, json_type
-from duet_rpc.methods.sources import RELOAD, InstalledPackages, files_in
+from duet_rpc.methods.sources import RELOAD, InstalledPackages, absolute, files_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from duet_rpc.methods.loading import Loader
     from duet_rpc.methods.registry import Registry
+    from duet_rpc.methods.scripts import Scripts
 
 LOAD = "loadMethods"
 RELOADED = record(methods=array(STRING), problems=array(STRING))
@@ -106,6 +107,29 @@ class UserMethods:
 
     def _loaded(self) -> dict[str, object]:
         return {"methods": self._registry.user_names(), "problems": self.problems}
+
+
+class Handover:
+    """Knows whether there is a file that needs a worker."""
+
+    def __init__(self) -> None:
+        self._scripts: Scripts | None = None
+        self.is_due = False
+
+    def has_any(self, sources: list[str], folder: str | None) -> bool:
+        """Return whether any of the user's files needs a worker."""
+        files = [*map(absolute, sources), *files_in(folder)]
+        return any(self.is_elsewhere(each) for each in files)
+
+    def is_elsewhere(self, source: str) -> bool:
+        """Return whether a source of methods needs a worker, and remember that one does."""
+        if self._scripts is None:
+            from duet_rpc.methods.scripts import Scripts
+
+            self._scripts = Scripts()
+        found = self._scripts.is_script(source)
+        self.is_due |= found
+        return found
 
 
 def add_reload(

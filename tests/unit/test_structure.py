@@ -136,6 +136,13 @@ def test_methods_know_no_wire(path: Path) -> None:
 
 SLOW_TO_LOAD = {"loguru", "dataclasses", "inspect", "argparse", "subprocess", "asyncio"}
 
+FOR_OTHERS = {"gateway", "terminal", "mcp", "workers", "environments"}
+FOR_FILES = {f"duet_rpc.methods.{name}" for name in ("loading", "signature", "scripts", "changes")}
+FOR_FILES |= {"duet_rpc.server.handover", "duet_rpc.server.worker"}
+"""What a daemon without files of methods does without."""
+
+MODULES_MAX = 65
+
 SHOW_MODULES = """
 import os, sys
 write = os.write
@@ -166,5 +173,7 @@ def test_the_first_reply_waits_for_nothing_slow_to_load() -> None:
     assert "duet_rpc.cli" in loaded
     of_python = modules_loaded("look(1, b'Content-Length:')")
     assert not (loaded - of_python) & SLOW_TO_LOAD
-    parts = {name.split(".")[1] for name in loaded if name.startswith("duet_rpc.")}
-    assert not parts & {"gateway", "terminal"}
+    ours = {name for name in loaded if name.startswith("duet_rpc.")}
+    assert not {name.split(".")[1] for name in ours} & FOR_OTHERS
+    assert not ours & FOR_FILES
+    assert len(ours) <= MODULES_MAX, sorted(ours)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 
 from duet_rpc.environments.pythons import allows, choose, own_allowed, probe
-from duet_rpc.environments.requirements import EnvironmentFailure
+from duet_rpc.environments.requirements import NOT_MADE, EnvironmentFailure
 from duet_rpc.environments.store import python_of
 
 if TYPE_CHECKING:
@@ -229,8 +229,7 @@ def explain(what: str, tool: Uv | Pip, failure: InstallerFailed, by_hand: str) -
         why = f"{tool.name} could not connect to the network"
     else:
         why = f"{tool.name} {failure}"
-    head = f"{what} could not be made: {why}"
+    head = f"{what}{NOT_MADE}{why}"
     end = [f"  {line}" for line in lines[-END_LINES:]]
-    return "\n".join(
-        [f"{head}. The end of its output:" if end else head, *end, f"Try it by hand: {by_hand}"]
-    )
+    output = ["The end of its output:", *end] if end else []
+    return "\n".join([head, *output, f"Try it by hand: {by_hand}"])

@@ -12,5 +12,9 @@ class Requirements(NamedTuple):
     dependencies: tuple[str, ...] = ()
 
 
+NOT_MADE = " could not be made: "
+"""What stands between the environment that is missing, and why it is."""
+
+
 class EnvironmentFailure(Exception):
     """There is no Python for what was asked; the text, of several lines, is for a person."""

@@ -16,8 +16,9 @@ from duet_rpc.gateway.pending import Call
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.wire import raw
 from duet_rpc.gateway.worker import Worker
+from duet_rpc.jsonrpc.errors import REQUEST_FAILED, TITLES
 from duet_rpc.jsonrpc.jsontext import dumps
-from duet_rpc.jsonrpc.messages import Success
+from duet_rpc.jsonrpc.messages import Failure, Success
 from duet_rpc.jsonrpc.values import RawJson
 from duet_rpc.methods.changes import changed_at, read
 from duet_rpc.server.user_methods import LOAD
@@ -256,6 +257,8 @@ class Workers:
             known.is_asked = False
             if isinstance(outcome, Success) and isinstance(outcome.result, RawJson):
                 self._learn(worker, known, outcome.result.value)
+            elif known.entries is None and isinstance(outcome, Failure):
+                known.problems = [_first_line(outcome.error.message)]
             waiting, known.waiting = known.waiting, []
             for each in waiting:
                 each()
@@ -277,6 +280,11 @@ class Workers:
         self.version += 1
         self._publish()
         self.on_change()
+
+
+def _first_line(message: str) -> str:
+    """Return why a worker can't say what its methods are, without what the code means."""
+    return message.partition("\n")[0].replace(f"{TITLES[REQUEST_FAILED]}: ", "", 1)
 
 
 class Waiting:

@@ -76,8 +76,12 @@ def run_checks(flags: Sequence[str], sources: Sequence[str]) -> Iterator[Check]:
     yield check_log()
     yield check_methods_folder()
     yield from check_methods_python()
-    yield from check_workers(sources)
-    yield from check_daemon(flags, check_methods)
+    workers = [*check_workers(sources)]
+    yield from workers
+    reported = tuple(each.detail for each in workers if each.status == FAIL)
+    for check in check_daemon(flags, check_methods):
+        if not check.detail.startswith(reported):
+            yield check
     yield from check_emacs()
     yield from check_elisp()
 

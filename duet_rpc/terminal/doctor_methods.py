@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from duet_rpc import program
 from duet_rpc.config import files as config
 from duet_rpc.environments.methods_python import KEY, find
+from duet_rpc.environments.requirements import NOT_MADE
 from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, RpcError
 from duet_rpc.methods.sources import RELOAD
 from duet_rpc.terminal.client import Client, DaemonError
@@ -107,6 +108,9 @@ def check_problem(problem: str) -> Check:
     """Say what to do about a file that could not be loaded."""
     what, _, _ = problem.partition(". Install it: ")
     missing = re.search(r" imports '(\w+)[\w.]*', which is not installed", what)
+    if NOT_MADE in what:
+        call = f"{program.program_name()} call METHOD"
+        return Check("methods", FAIL, what, f"`{call}` shows the end of the installer's output")
     if missing is None:
         return Check("methods", FAIL, problem, "fix that line and save the file")
     return Check("methods", FAIL, what, how_to_install(missing.group(1)))

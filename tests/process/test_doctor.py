@@ -115,6 +115,26 @@ def test_methods_are_counted_and_load_errors_are_named(env: dict[str, str]) -> N
     assert "fix that line" in checks["methods"]["fix"]
 
 
+def test_a_worker_that_cannot_start_is_reported_once(env: dict[str, str]) -> None:
+    folder = Path(env["HOME"]) / ".config" / "duet-rpc" / "methods"
+    folder.mkdir(parents=True)
+    text = "# /// script\n# {}\n# ///\nfrom duet_rpc import method\n@method\ndef {}(): pass\n"
+    (folder / "a.py").write_text(text.format("dependancies = []", "a"))
+    (folder / "b.py").write_text(text.format('dependencies = ["no-such-package"]', "b"))
+    uv = Path(env["PATH"]) / "uv"
+    uv.write_text("#!/bin/sh\nexit 3\n")
+    uv.chmod(0o755)
+    code, out, _ = invoke(["doctor", "--json"], env)
+    failed = [each for each in json.loads(out)["checks"] if each["status"] == "fail"]
+    assert (code, [each["name"] for each in failed]) == (1, ["worker", "methods"])
+    assert failed[0]["detail"].startswith("a.py:2: unknown key 'dependancies'")
+    what = "b.py: an environment with no-such-package could not be made: uv failed with exit code 3"
+    assert failed[1]["detail"] == what
+    assert failed[1]["fix"].endswith("call METHOD` shows the end of the installer's output")
+    problems = json.loads(invoke(["list", "--json"], env)[1])["problems"]
+    assert [each.partition(":")[0] for each in problems] == ["a.py", "b.py"]
+
+
 def find_pandas(env: dict[str, str], python: Path | str, module: str = "pandas") -> dict[str, str]:
     """Return the check of a file that imports a module that is not installed."""
     folder = Path(env["HOME"]) / ".config" / "duet-rpc"

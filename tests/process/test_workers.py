@@ -524,16 +524,21 @@ def test_a_failed_environment_is_explained_to_every_caller(
             assert (error["code"], error["data"]["reason"]) == (-32803, "environment")
             assert "b.py: " in error["message"]
             assert "no-such-package-of-ours" in error["message"]
+        (problem,) = client.call("reloadMethods")["problems"]
+        assert problem.startswith("b.py: an environment with no-such-package-of-ours could not be ")
+        assert "\n" not in problem
         assert "result" in client.ask("a_pid")
         write(folder, BLOCK + plain_file("b"), "b.py")
         assert "result" in client.ask("b_pid"), "it heals with the file"
+        assert client.call("reloadMethods")["problems"] == []
 
 
 def test_a_wrong_block_is_explained_with_its_line(tmp_path: Path, folder: Path) -> None:
     write(folder, "# /// script\n# dependencies = 1\n# ///\n" + plain_file("b"), "b.py")
     with rpc(tmp_path) as client:
-        message = client.ask("b_pid")["error"]["message"]
-        assert "b.py:2: dependencies must be a list of strings" in message
+        what = 'b.py:2: dependencies must be a list of strings, such as ["pandas>=2", "requests"]'
+        assert what in client.ask("b_pid")["error"]["message"]
+        assert client.call("reloadMethods")["problems"] == [what]
 
 
 # Questions, streams and other clients.

@@ -273,7 +273,9 @@ class Supervisor:
         self._runtime.starts.remove(self.start_now)
         if self.child is None:
             self.reason = ""
-            self._handle_stopped()
+            if not self._restarting:  # else what waits goes on waiting
+                self._owner.handle_gone("was stopped", {"reason": "stopped"})
+            self._finish_stop()
             return
         self.reason = "was stopped"
         self._transition(Event.STOP_REQUESTED)
@@ -284,6 +286,9 @@ class Supervisor:
 
     def _handle_stopped(self) -> None:
         self._owner.handle_gone(self.reason, {"reason": "stopped"})
+        self._finish_stop()
+
+    def _finish_stop(self) -> None:
         self._transition(Event.STOPPED)
         then, self._after_stop = self._after_stop, None
         if then is not None:

@@ -51,6 +51,17 @@ def test_a_worker_killed_at_a_question_withdraws_it(tmp_path: Path, folder: Path
         assert pid_of(client) != pid
 
 
+def test_what_waits_for_a_killed_worker_survives_a_restart(tmp_path: Path, folder: Path) -> None:
+    write(folder, worker_file("b"), "b.py")
+    with rpc(tmp_path) as client:
+        pid = pid_of(client)
+        os.kill(pid, signal.SIGKILL)
+        client.state("b.py", "backoff")
+        client.send(request("waits", "b_pid") + request(2, "gateway/restart", {"backend": "b.py"}))
+        replies = client.replies(2)
+        assert replies["waits"]["result"] != pid
+
+
 def test_a_stopped_worker_delays_nobody_and_is_replaced(tmp_path: Path, folder: Path) -> None:
     write(folder, worker_file("b"), "b.py")
     with rpc(tmp_path) as client:

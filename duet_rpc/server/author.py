@@ -51,7 +51,7 @@ class Author:
             return
         error, method, id = refused.error, message.method, id_text(message)
         if refused.cause is not None:
-            self.log_failure(error.message, refused, message)
+            self.log_failure(TITLES.get(error.code, error.message), refused, message)
         elif error.code == REQUEST_CANCELLED:
             self._log.info(error.message, method, id)
         else:  # the message may repeat what the client sent: the log does not
@@ -105,8 +105,9 @@ class Author:
         program = program_name() if archive is None else f"python3 {archive}"
         text = f"breakpoint() at {place} is ignored in the daemon; "
         text += f"to stop there, run `{program} call --pdb METHOD ...` in a terminal"
-        with self._hold():
-            self._log.warn(text)
+        if self._logs_refusals:
+            with self._hold():
+                self._log.warn(text)
         self._say(text, "warn")
 
 

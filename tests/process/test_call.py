@@ -375,11 +375,16 @@ def test_less_than_all_of_an_exception_is_shown_too(
 BOOM = "from duet_rpc import method\n@method\ndef boom() -> int:\n    return {}['x']\n"
 
 
+BREAK = "from duet_rpc import method\n@method\ndef stop() -> None: breakpoint()\n"
+
+
 def test_no_error_is_shown_twice_on_a_terminal(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "words.py"
     file.write_text(BOOM)
     _, _, err = invoke(["call", "--methods", str(file), "boom"], env)
     assert err.count("words.py:4") == 1
+    file.write_text(BREAK)
+    assert invoke(["call", "--methods", str(file), "stop"], env)[2].count("words.py:3") == 1
     wrong = ["call", "setLogLevel", "level=loud"]
     assert "WARN" not in invoke(wrong, env)[2]
     assert " WARN  method=setLogLevel" in invoke([*wrong, "--log-level", "warn"], env)[2]

@@ -4201,7 +4201,7 @@ Emacs 28, which would take more time than everything else at the start.")
   "Non-nil while rpc.discover is pending; `again' if it is out of date.")
 
 (defvar duet-rpc--idle-timer nil
-  "Timer that looks for new commands when Emacs is idle.")
+  "Timer that looks for new commands when Emacs is first idle.")
 
 ;;;###autoload
 (define-minor-mode duet-rpc-mode
@@ -4211,9 +4211,9 @@ A function with the decorator @command is one; it can be called with
 \\[describe-function] shows its docstring.
 
 The commands of the last session are there at once, and no process is
-started for them until one is called.  They are updated when a file of
-methods is saved in Emacs, whenever the daemon notices a change, and by
-\\[duet-rpc-reload]."
+started for them until one is called, unless a file in the methods folder
+is newer than they are.  They are updated when a file of methods is saved
+in Emacs, whenever the daemon notices a change, and by \\[duet-rpc-reload]."
   :global t
   (when duet-rpc--idle-timer
     (cancel-timer duet-rpc--idle-timer)
@@ -4225,8 +4225,10 @@ methods is saved in Emacs, whenever the daemon notices a change, and by
     (duet-rpc--define-commands (duet-rpc--read-kept-commands))
     (if (gethash "" duet-rpc--servers)
         (duet-rpc--server-is-ready (gethash "" duet-rpc--servers))
+      ;; After the init file and the first redisplay, so that neither waits.
+      ;; Not later: somebody who types might never let Emacs be idle for long.
       (setq duet-rpc--idle-timer
-            (run-with-idle-timer 2 nil #'duet-rpc--look-for-new-commands))))
+            (run-with-idle-timer 0 nil #'duet-rpc--look-for-new-commands))))
    (t
     (remove-hook 'after-save-hook #'duet-rpc--after-save)
     (remove-hook 'help-fns-describe-function-functions #'duet-rpc--describe-command)
@@ -4259,8 +4261,10 @@ The file is read, not loaded; if it is damaged, there are none."
                         when (duet-rpc--command-p method) collect method)))))))
 
 (defun duet-rpc--keep-commands (methods)
-  "Write METHODS, the descriptions of all commands, to the file."
-  (unless (equal methods duet-rpc--kept-commands)
+  "Write METHODS, the descriptions of all commands, to the file.
+Write them even if they are the same as before if the file is older than
+a file of methods, which would otherwise be taken for new at each start."
+  (when (or (not (equal methods duet-rpc--kept-commands)) (duet-rpc--new-files-p))
     (setq duet-rpc--kept-commands methods)
     (condition-case err
         (let* ((file (file-truename (duet-rpc--commands-file)))
@@ -4369,17 +4373,20 @@ ANNOUNCE is as in `duet-rpc--refresh-commands'."
 (defun duet-rpc--look-for-new-commands ()
   "Request the commands if a file in the methods folder is new.
 This does not start the daemon for commands that are known already."
+  (when (and duet-rpc-mode (duet-rpc--new-files-p))
+    (duet-rpc--refresh-commands)))
+
+(defun duet-rpc--new-files-p ()
+  "Return non-nil if a file of methods is newer than the file of commands."
   (let ((kept (file-attribute-modification-time
                (file-attributes (duet-rpc--commands-file)))))
-    (when (and duet-rpc-mode
-               (cl-some (lambda (file)
-                          (or (not kept)
-                              (time-less-p kept (file-attribute-modification-time
-                                                 (file-attributes file)))))
-                        (ignore-errors
-                          (directory-files (duet-rpc--methods-folder (duet-rpc--local-server))
-                                           t "\\`[^.].*\\.py\\'"))))
-      (duet-rpc--refresh-commands))))
+    (cl-some (lambda (file)
+               (or (not kept)
+                   (time-less-p kept (file-attribute-modification-time
+                                      (file-attributes file)))))
+             (ignore-errors
+               (directory-files (duet-rpc--methods-folder (duet-rpc--local-server))
+                                t "\\`[^.].*\\.py\\'")))))
 
 (defun duet-rpc--after-save ()
   "Request the commands again if a file of methods has been saved."

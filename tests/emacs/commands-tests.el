@@ -186,7 +186,7 @@ They are as in `duet-rpc-test-describe'.  `duet-rpc-mode' is on."
     (should-not (fboundp 'my-sort))
     (should-not (key-binding (kbd "C-c w")))))
 
-(ert-deftest duet-rpc-files-that-are-new-are-noticed-when-idle ()
+(ert-deftest duet-rpc-files-that-are-new-are-noticed-once ()
   (duet-rpc-test-with-commands (list duet-rpc-test-sort)
     (let ((folder (expand-file-name "~/.config/duet-rpc/methods/"))
           (count (length (duet-rpc-test-seen "rpc.discover"))))
@@ -202,7 +202,12 @@ They are as in `duet-rpc-test-describe'.  `duet-rpc-mode' is on."
               (set-file-times file 0)
               (should (= 0 (asked)))
               (set-file-times file (time-add nil 10))
-              (should (= 1 (asked))))
+              (should (= 1 (asked)))
+              ;; It has no command that was not known, and is new only once.
+              (set-file-times (duet-rpc--commands-file) 0)
+              (set-file-times file 5)
+              (should (= 2 (asked)))
+              (should (= 2 (asked))))
           (delete-directory folder t))))))
 
 (ert-deftest duet-rpc-a-command-takes-no-name-that-is-used ()

@@ -204,6 +204,21 @@ def busy(ctx: Context) -> str:
 """
 
 
+def test_a_file_that_is_new_at_the_start_is_noticed_at_once(
+    emacs: str, environment: dict[str, str]
+) -> None:
+    """Write a file before the start, and never let Emacs be idle for two seconds."""
+    methods = Path(environment["HOME"], ".config", "duet-rpc", "methods")
+    methods.mkdir(parents=True)
+    (methods / "busy.py").write_text(SLOW, "utf-8")
+    setup = '(setq duet-rpc-program (getenv "DUET_RPC_PYZ")) (duet-rpc-mode 1)'
+    form = """(let ((started (processp (get-process "duet-rpc"))))
+      (with-timeout (30) (while (not (commandp 'busy)) (accept-process-output nil 0.1)))
+      (list started (commandp 'busy)))"""
+    shown = on_terminal(emacs, environment, form, setup=setup, keys=["\x01"], settled="t")
+    assert shown == "(t t)"
+
+
 def test_typing_is_not_slowed_down_by_a_running_method(
     emacs: str, environment: dict[str, str], compiled: Path
 ) -> None:

@@ -320,8 +320,9 @@ If INTERACTIVE is non-nil, as it is interactively, show a message."
 (defun duet-rpc-restart (&optional interactive)
   "Start the daemon on this buffer's host; stop it first if it is running.
 You rarely need this: every call starts the daemon if necessary.  Use it
-after you have changed an option, or after the daemon has crashed too
-often to be restarted by itself.  INTERACTIVE is as in `duet-rpc-stop'."
+after you have changed an option, or after the daemon has crashed so often
+that it is not restarted automatically.  INTERACTIVE is as in
+`duet-rpc-stop'."
   (interactive (list t))
   (let ((server (duet-rpc--server)))
     (duet-rpc--with-user-errors (duet-rpc--restart server))
@@ -329,28 +330,11 @@ often to be restarted by itself.  INTERACTIVE is as in `duet-rpc-stop'."
       (message "%s is starting" (duet-rpc--server-name server)))))
 
 ;;;###autoload
-(defun duet-rpc-status (&optional interactive)
+(defun duet-rpc-status ()
   "Return the state of the daemon on this buffer's host, a symbol.
 It is `stopped', `starting', `ready', `stopping', `waiting' (to be
-restarted after a crash) or `failed'.  INTERACTIVE is as in
-`duet-rpc-stop'."
-  (interactive (list t))
-  (let* ((server (duet-rpc--server))
-         (state (duet-rpc--server-state server))
-         (pending (hash-table-count (duet-rpc--server-pending server))))
-    (when interactive
-      (message
-       "%s: %s" (duet-rpc--server-name server)
-       (pcase state
-         ((and (or 'stopped 'waiting 'failed)
-               (guard (duet-rpc--server-reason server)))
-          (duet-rpc--server-reason server))
-         ('stopped "not running; the next call starts it")
-         (_ (format "%s, version %s, process %s, %s pending"
-                    state (or (duet-rpc--server-version server) "unknown")
-                    (process-id (duet-rpc--server-process server))
-                    (if (= pending 1) "1 call" (format "%d calls" pending)))))))
-    state))
+restarted after a crash) or `failed'.  \\[duet-rpc-doctor] shows it."
+  (duet-rpc--server-state (duet-rpc--server)))
 
 
 ;;; What the daemon sends
@@ -591,6 +575,11 @@ Two Emacsen may be copying at once."
                   :host host
                   :name (concat "duet-rpc" (unless (equal host "") (concat " " host))))
                  duet-rpc--servers))))
+
+(defun duet-rpc--local-server ()
+  "Return the daemon of this machine, running or not."
+  (let ((default-directory "/"))
+    (duet-rpc--server)))
 
 (defun duet-rpc--ensure-server ()
   "Return the daemon of the current buffer's host; start it if necessary."
@@ -1619,6 +1608,12 @@ reply.  If the buffer of CALL is t, call FUNCTION immediately; if it is
   (setq duet-rpc--queue (nconc duet-rpc--queue (list function)))
   (run-at-time 0 nil (lambda () (funcall (or (pop duet-rpc--queue) #'ignore)))))
 
+(defun duet-rpc--call-in-buffer (buffer function &rest args)
+  "Call FUNCTION with ARGS in BUFFER, unless that has been killed."
+  (when (buffer-live-p buffer)
+    (with-current-buffer buffer
+      (apply function args))))
+
 (defun duet-rpc--send-cancel (call)
   "Notify the server that CALL is cancelled."
   (let ((server (duet-rpc--call-server call)))
@@ -1951,14 +1946,16 @@ DEFAULT is the reply if the user quits, which also cancels the call."
             (error
              (if question
                  (duet-rpc--refusal -32005 (error-message-string err))
-               (duet-rpc--refusal
-                -32006 (error-message-string err)
-                (list :symbol (symbol-name (car err))
-                      :data (vconcat (mapcar (lambda (each) (duet-rpc--encode server each))
-                                             (if (proper-list-p (cdr err))
-                                                 (cdr err)
-                                               (list (cdr err))))))))))
+               (duet-rpc--lisp-error-reply server err))))
         (setf (duet-rpc--incoming-request-tag request) nil))))))
+
+(defun duet-rpc--lisp-error-reply (server err)
+  "Return the error reply to SERVER for ERR, signaled by Lisp that it asked for."
+  (duet-rpc--refusal
+   -32006 (error-message-string err)
+   (list :symbol (symbol-name (car err))
+         :data (vconcat (mapcar (lambda (each) (duet-rpc--encode server each))
+                                (if (proper-list-p (cdr err)) (cdr err) (list (cdr err))))))))
 
 (defun duet-rpc--in-place (call question function)
   "Call FUNCTION where CALL was made: in its frame, its window and its buffer.
@@ -2242,6 +2239,7 @@ Signal `duet-rpc-gone' if it has been deleted."
 a frame, and so does \\[next-error] from any buffer.
 
 \\{duet-rpc-traceback-mode-map}"
+  :interactive nil
   (setq-local compilation-error-regexp-alist
               '(("^[ |+-]*File \"\\([^\"<\n][^\"\n]*\\)\", line \\([0-9]+\\)" 1 2)
                 ("^\\([^ \t\n].*?\\.py\\):\\([0-9]+\\):? " 1 2))
@@ -2512,6 +2510,7 @@ Places in it, such as words.py:12, are links; \
 \\<duet-rpc-log-mode-map>\\[forward-button] moves to the next one.
 
 \\{duet-rpc-log-mode-map}"
+  :interactive nil
   (buffer-disable-undo)
   ;; Only what is displayed is searched for places.
   (jit-lock-register #'duet-rpc--make-links))
@@ -2585,7 +2584,7 @@ While it is running a method, return what it said before."
 
 (defun duet-rpc--note-discovery (server answer)
   "Note the methods in ANSWER, SERVER's reply to rpc.discover; return them.
-The daemon does not announce what it has told in a reply."
+The daemon does not announce what it has sent in a reply."
   (let ((methods (append (plist-get answer :methods) nil)))
     (if (and methods (eq server (duet-rpc--local-server)))
         (duet-rpc--discovered methods nil)
@@ -3152,16 +3151,19 @@ PART is `point' or `text'."
 
 (defun duet-rpc--text-changed-p (target)
   "Return non-nil if the text that TARGET is about has been changed."
+  (not (or (= (duet-rpc--target-tick target)
+              (buffer-chars-modified-tick (duet-rpc--target-buffer target)))
+           (and (duet-rpc--target-text target)
+                (equal (duet-rpc--target-text target) (duet-rpc--current-text target))))))
+
+(defun duet-rpc--current-text (target)
+  "Return the text that TARGET is about, as it is now."
   (with-current-buffer (duet-rpc--target-buffer target)
-    (not (or (= (buffer-chars-modified-tick) (duet-rpc--target-tick target))
-             (and (duet-rpc--target-text target)
-                  (save-restriction
-                    (widen)
-                    (equal (duet-rpc--target-text target)
-                           (buffer-substring-no-properties
-                            (duet-rpc--target-begin target)
-                            (max (duet-rpc--target-begin target)
-                                 (duet-rpc--target-end target))))))))))
+    (save-restriction
+      (widen)
+      (buffer-substring-no-properties (duet-rpc--target-begin target)
+                                      (max (duet-rpc--target-begin target)
+                                           (duet-rpc--target-end target))))))
 
 
 ;;; Delivering results
@@ -3205,7 +3207,7 @@ A change is an edit or a goto, or a list of those."
      ((car (member (funcall kind result) '("text" "image")))))))
 
 (defun duet-rpc--deliver-value (target result)
-  "Deliver RESULT, which is no change by itself, according to TARGET's how."
+  "Deliver RESULT, which is not a change itself, according to TARGET's how."
   (let* ((how (duet-rpc--target-how target))
          (name (duet-rpc--target-name target))
          (value (if (equal (duet-rpc--kind result) "text") (plist-get result :text) result)))
@@ -3470,7 +3472,7 @@ If the user has gone to another buffer meanwhile, only show it."
                       (not (active-minibuffer-window))))
            (buffer (and (stringp file) (file-readable-p file) (find-file-noselect file))))
       (when (cdr gotos)
-        (duet-rpc--list-places (let ((default-directory "/")) (duet-rpc--server))
+        (duet-rpc--list-places (duet-rpc--local-server)
                                duet-rpc--places-buffer
                                (format "Places that %s found" (duet-rpc--target-name target))
                                (concat (mapconcat place gotos "\n") "\n")))
@@ -3544,21 +3546,12 @@ RESULT is what they are from."
    result
    (lambda () (duet-rpc--make-edits target edits))))
 
-(defun duet-rpc--current-text (target)
-  "Return the text that TARGET is about, as it is now."
-  (with-current-buffer (duet-rpc--target-buffer target)
-    (save-restriction
-      (widen)
-      (buffer-substring-no-properties (duet-rpc--target-begin target)
-                                      (max (duet-rpc--target-begin target)
-                                           (duet-rpc--target-end target))))))
-
 (defun duet-rpc--show-review (target text result change)
   "Show the difference between the text of TARGET and TEXT.
 CHANGE is a function that makes the change.  RESULT is shown instead if
 that is not possible any more."
   (let ((why (or (duet-rpc--target-problem target 'text)
-                 (unless (executable-find "diff") "there is no program diff to review it"))))
+                 (unless (executable-find "diff") "the program diff, which shows changes, was not found"))))
     (if why
         (duet-rpc--show-instead target result why)
       (let ((diff (duet-rpc--diff target (duet-rpc--current-text target) text))
@@ -4094,7 +4087,7 @@ given by its name or as a lambda expression.
 
 :wait t means that Emacs waits for the result; the command then returns
 it.  Otherwise the command returns at once, and the result is delivered
-when it is there.
+when it is there.  (:async nil is the same as :wait t.)
 
 :timeout is the number of seconds after which to give up.
 
@@ -4301,11 +4294,6 @@ a file of methods, which would otherwise be taken for new at each start."
 
 
 ;; Requesting the commands.
-
-(defun duet-rpc--local-server ()
-  "Return the daemon of this machine, running or not."
-  (let ((default-directory "/"))
-    (duet-rpc--server)))
 
 (defun duet-rpc--server-is-ready (server)
   "Request the commands of SERVER, which is ready or has changed.
@@ -4691,8 +4679,8 @@ VALUES is an alist of those that are known; read the others."
 ;;;###autoload
 (defun duet-rpc-new (name)
   "Create a file with a method NAME in the methods folder, and visit it.
-It is a template that runs as it is.  After a change nothing has to be
-done but save it."
+It is a template that runs as it is.  Change it and save it: the next
+call runs the new version."
   (interactive "sName of the new method: ")
   (when (string-blank-p name)
     (user-error "A method needs a name, such as word_count"))
@@ -4871,8 +4859,8 @@ object or a list of strings" function name type))
 TEXT is the name of a folder in base64.  The file \"request\" in it has the
 request; the reply goes into the file \"reply\"."
   (let ((folder (decode-coding-string (base64-decode-string text) 'utf-8)))
-    ;; An error would make server.el wait for 5 s.  There is one if whoever
-    ;; asked has lost patience and removed the folder.
+    ;; An error would make server.el wait for 5 s.  There is one if the other
+    ;; side has timed out and removed the folder.
     (when-let ((request (ignore-errors (duet-rpc--read-mcp-request folder))))
       (let ((reply (condition-case err
                        (duet-rpc--encode-json (duet-rpc--answer-mcp request) nil)
@@ -4914,13 +4902,7 @@ request; the reply goes into the file \"reply\"."
                 (duet-rpc--refusal -32005 "Declined: quit in Emacs"))
           (error
            (duet-rpc--log-ai-call (concat "  " (error-message-string err)))
-           (duet-rpc--refusal
-            -32006 (error-message-string err)
-            (list :symbol (symbol-name (car err))
-                  :data (vconcat (mapcar (lambda (each) (duet-rpc--encode session each))
-                                         (if (proper-list-p (cdr err))
-                                             (cdr err)
-                                           (list (cdr err)))))))))))))
+           (duet-rpc--lisp-error-reply session err)))))))
 
 (defun duet-rpc--run-for-mcp (session request)
   "Do what REQUEST of SESSION asks for; return the result as JSON in Lisp."
@@ -4979,13 +4961,10 @@ It stays what it is: no part of it names an object of this Emacs."
      (let ((print-escape-newlines t)
            (print-length 20))
        (format "%s %s" text
-               (duet-rpc--shorten (prin1-to-string
-                                   (if tool (plist-get params :arguments) params))))))
+               (truncate-string-to-width
+                (prin1-to-string (if tool (plist-get params :arguments) params))
+                300 nil nil "..."))))
     (message "%s" text)))
-
-(defun duet-rpc--shorten (text)
-  "Return the beginning of TEXT."
-  (if (< (length text) 300) text (concat (substring text 0 297) "...")))
 
 (defun duet-rpc--log-ai-call (text)
   "Add TEXT to `duet-rpc--ai-calls-buffer'."
@@ -5016,6 +4995,7 @@ It stays what it is: no part of it names an object of this Emacs."
   "Major mode for the list of methods.
 
 \\{duet-rpc-methods-mode-map}"
+  :interactive nil
   (setq tabulated-list-format [("Method" 24 t) ("Parameters" 24 t) ("Description" 0 t)])
   (tabulated-list-init-header)
   (add-hook 'tabulated-list-revert-hook #'duet-rpc--refresh-methods nil t))
@@ -5151,6 +5131,7 @@ The value `again' means to request it once more after that.")
   "Major mode for the list of workers and other servers.
 
 \\{duet-rpc-backends-mode-map}"
+  :interactive nil
   (cl-flet ((by (key)
               (lambda (one other)
                 (cl-flet ((value (entry)
@@ -5757,6 +5738,7 @@ are none.  Give up when nothing has come for `duet-rpc-timeout' seconds."
 and lines in the report are links.
 
 \\{duet-rpc-doctor-mode-map}"
+  :interactive nil
   (setq-local revert-buffer-function (lambda (&rest _) (duet-rpc-doctor))
               word-wrap t
               wrap-prefix (make-string 15 ?\s)))
@@ -6062,12 +6044,6 @@ Send one request at a time, so that the ping measures nothing else."
                               (plist-get each :kind) (plist-get each :state)
                               (or (plist-get each :reason) ""))))
                    (plist-get status :backends) "\n"))))))
-
-(defun duet-rpc--call-in-buffer (buffer function &rest args)
-  "Call FUNCTION with ARGS in BUFFER, unless that has been killed."
-  (when (buffer-live-p buffer)
-    (with-current-buffer buffer
-      (apply function args))))
 
 (defun duet-rpc--doctor-report-stderr (server)
   "Report the end of SERVER's stderr."

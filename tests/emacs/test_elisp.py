@@ -263,6 +263,18 @@ def test_unloading_leaves_nothing(emacs: str, environment: dict[str, str]) -> No
     assert result.stdout.splitlines()[-1] == "nil nil", result.stdout
 
 
+def test_every_command_is_in_the_manual(emacs: str, environment: dict[str, str]) -> None:
+    """List what M-x offers; what only works in a buffer of duet-rpc says so by its modes."""
+    form = """(mapatoms (lambda (symbol)
+      (when (and (string-prefix-p "duet-rpc-" (symbol-name symbol)) (commandp symbol)
+                 (not (command-modes symbol)))
+        (princ (format "%s\n" symbol)))))"""
+    result = run(emacs, environment, "-l", LIBRARY, "--eval", form)
+    page = (ROOT / "docs" / "emacs.md").read_text("utf-8")
+    table = page.split("\n## Interactively\n")[1].split("\n## ")[0]
+    assert set(result.stdout.split()) == set(re.findall(r"`M-x (duet-rpc-[a-z-]+)`", table))
+
+
 def test_commands_are_autoloaded(emacs: str, environment: dict[str, str], tmp_path: Path) -> None:
     """Generate autoloads as package.el does; they define every command and load nothing."""
     copy = tmp_path / "package" / LIBRARY.name
@@ -270,7 +282,7 @@ def test_commands_are_autoloaded(emacs: str, environment: dict[str, str], tmp_pa
     shutil.copy(LIBRARY, copy)
     page = (ROOT / "docs" / "emacs.md").read_text("utf-8")
     commands = re.findall(r"`M-x (duet-rpc-[a-z-]+)`", page)
-    assert "duet-rpc-status" in commands
+    assert "duet-rpc-doctor" in commands
     form = f"""(progn
       (require 'package)
       (package-generate-autoloads "duet-rpc" "{copy.parent}")

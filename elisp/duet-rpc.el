@@ -685,52 +685,13 @@ to an existing one, or to nil" directory))))
 (defun duet-rpc--launch-process (server)
   "Start SERVER's process in the current directory."
   (duet-rpc--load-jsonrpc)
-  (let* ((host (duet-rpc--server-host server))
-         (name (duet-rpc--server-name server))
-         (command (duet-rpc--command-for-host server))
+  (let* ((command (duet-rpc--command-for-host server))
          ;; A quit in the middle would leave a process that this library
          ;; does not know about.  But connecting to another host may take
          ;; long, and must remain possible to quit.
-         (inhibit-quit (or inhibit-quit (equal host "")))
-         (process nil)
-         (start
-          (lambda ()
-            (let ((process-adaptive-read-buffering nil))
-              (setq process
-                    (make-process
-                     :name name :command command :connection-type 'pipe
-                     :coding 'utf-8-emacs-unix :noquery t :file-handler t
-                     ;; jsonrpc.el expects this name.
-                     :stderr (get-buffer-create (format "*%s stderr*" name)))))
-            (unless (equal host "")
-              ;; TRAMP's sentinel cleans up, and deletes the end of stderr
-              ;; with it.  Run it later, in `duet-rpc--handle-exit'.
-              (process-put process 'duet-rpc-tramp-sentinel (process-sentinel process))
-              (set-process-sentinel process #'ignore)
-              (duet-rpc--await-ready process))
-            process))
-         (connection
-          (condition-case err
-              (apply #'make-instance 'duet-rpc--connection
-                     :name name :process start
-                     :notification-dispatcher
-                     (lambda (_ method params)
-                       (duet-rpc--dispatch-notification server method params))
-                     :request-dispatcher
-                     (lambda (_ method params)
-                       (duet-rpc--dispatch-request server method params))
-                     (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config)
-                         `(:events-buffer-config
-                           (:size ,duet-rpc-events-size :format full))
-                       `(:events-buffer-scrollback-size ,duet-rpc-events-size)))
-            (file-error
-             (let ((kill-buffer-query-functions nil)
-                   (stderr (get-buffer (format "*%s stderr*" name))))
-               (when stderr (kill-buffer stderr))) ; and its process
-             (signal 'duet-rpc-error
-                     (list (format "Cannot start %s: %s.  Set `duet-rpc-python' \
-to the Python to use, or `duet-rpc-program' to the program"
-                                   (car command) (error-message-string err))))))))
+         (inhibit-quit (or inhibit-quit (equal (duet-rpc--server-host server) "")))
+         (connection (duet-rpc--connect server command))
+         (process (jsonrpc--process connection)))
     (setf (duet-rpc--server-connection server) connection
           (duet-rpc--server-process server) process
           (duet-rpc--server-start-time server) (float-time)
@@ -755,6 +716,53 @@ to the Python to use, or `duet-rpc-program' to the program"
                  ;; Unless the error says that the process has exited.
                  (when (duet-rpc--server-process server)
                    (duet-rpc--handle-initialize server nil))))))
+
+(defun duet-rpc--connect (server command)
+  "Run COMMAND as SERVER's process and return a connection to it.
+Signal `duet-rpc-error' if COMMAND cannot be run."
+  (let ((name (duet-rpc--server-name server)))
+    (condition-case err
+        (apply #'make-instance 'duet-rpc--connection
+               :name name
+               :process (lambda () (duet-rpc--make-process server command))
+               :notification-dispatcher
+               (lambda (_ method params)
+                 (duet-rpc--dispatch-notification server method params))
+               :request-dispatcher
+               (lambda (_ method params)
+                 (duet-rpc--dispatch-request server method params))
+               (if (slot-exists-p 'jsonrpc-connection '-events-buffer-config)
+                   `(:events-buffer-config
+                     (:size ,duet-rpc-events-size :format full))
+                 `(:events-buffer-scrollback-size ,duet-rpc-events-size)))
+      (file-error
+       (let ((kill-buffer-query-functions nil)
+             (stderr (get-buffer (format "*%s stderr*" name))))
+         (when stderr (kill-buffer stderr))) ; and its process
+       (signal 'duet-rpc-error
+               (list (format "Cannot start %s: %s.  Set `duet-rpc-python' \
+to the Python to use, or `duet-rpc-program' to the program"
+                             (car command) (error-message-string err))))))))
+
+(defun duet-rpc--make-process (server command)
+  "Run COMMAND in the current directory and return its process.
+On another host, wait until it can be written to.  SERVER gives the
+process its name."
+  (let* ((name (duet-rpc--server-name server))
+         (process
+          (let ((process-adaptive-read-buffering nil))
+            (make-process
+             :name name :command command :connection-type 'pipe
+             :coding 'utf-8-emacs-unix :noquery t :file-handler t
+             ;; jsonrpc.el expects this name.
+             :stderr (get-buffer-create (format "*%s stderr*" name))))))
+    (unless (equal (duet-rpc--server-host server) "")
+      ;; TRAMP's sentinel cleans up, and deletes the end of stderr
+      ;; with it.  Run it later, in `duet-rpc--handle-exit'.
+      (process-put process 'duet-rpc-tramp-sentinel (process-sentinel process))
+      (set-process-sentinel process #'ignore)
+      (duet-rpc--await-ready process))
+    process))
 
 (defun duet-rpc--handle-initialize (server info)
   "Record INFO, SERVER's result of `initialize' or nil; SERVER is ready.

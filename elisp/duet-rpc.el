@@ -601,7 +601,7 @@ If it has just exited, handle that first."
           (delete-process process)
           ;; ... unless it has none yet, or that is already running and
           ;; waiting for stderr.
-          (duet-rpc--handle-exit server #'ignore process nil)))))
+          (duet-rpc--sentinel server #'ignore process nil)))))
 
 (defun duet-rpc--server-version (server)
   "Return the version that SERVER reported, or nil."

@@ -18,6 +18,10 @@ WORKER = "DUET_RPC_WORKER"
 """The variable that tells a process which worker it is; see `duet_rpc.workers`."""
 
 
+SWITCHED = "DUET_RPC_SWITCHED_PYTHON"
+"""The variable that says who has named this Python, in a process that `methods_python` starts."""
+
+
 def archive_path() -> str | None:
     """Return the absolute path of the .pyz that this process runs from, or None."""
     loader = getattr(sys.modules["__main__"], "__loader__", None)

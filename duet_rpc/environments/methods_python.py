@@ -13,8 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from duet_rpc.config.files import ConfigError
-from duet_rpc.environments.requirements import EnvironmentFailure
-from duet_rpc.environments.start import SWITCHED, command
+from duet_rpc.program import SWITCHED
 
 if TYPE_CHECKING:
     from duet_rpc.config.files import Config
@@ -30,7 +29,10 @@ def use_python(config: Config, descriptors: tuple[int, int] | None = None) -> No
     is_switched = os.environ.pop(SWITCHED, None) is not None
     if config.python is None or is_switched:
         return
-    from duet_rpc.config.settings import place_of  # it imports much, and few have this key
+    # They import much, and few have this key.
+    from duet_rpc.config.settings import place_of
+    from duet_rpc.environments.requirements import EnvironmentFailure
+    from duet_rpc.environments.start import command
 
     place = place_of(config.origins[KEY], ("methods", "python"))
     python = find(config.python)

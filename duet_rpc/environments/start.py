@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.environments.requirements import EnvironmentFailure
 from duet_rpc.environments.store import LIBRARY, make_root, root_folder
-from duet_rpc.program import archive_path, daemon_command, isolation
+from duet_rpc.program import SWITCHED, archive_path, daemon_command, isolation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NEEDED = ("duet_rpc", "docstring_parser", "loguru", "tomli")
 """What a worker imports. Where we have no tomli ourselves, `install` puts it where it is needed."""
-
-SWITCHED = "DUET_RPC_SWITCHED_PYTHON"
-"""The variable that says who has named this Python, in a process that `methods_python` starts."""
 
 PROGRAM = "duet-rpc.py"
 # In the folder; runs in any Python, so that an old version is reported well. The processes of

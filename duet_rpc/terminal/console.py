@@ -186,7 +186,10 @@ class Console:
             self._kill_daemon()
         self._client = self._start()
         self._client.tracebacks = self._tracebacks
-        self._fetch_methods(self._client)
+        if self._interactive:
+            self._fetch_methods(self._client)
+        else:  # a list would start workers that no line may need
+            self._is_stale = True
         return self._client
 
     def _kill_daemon(self) -> None:
@@ -198,7 +201,7 @@ class Console:
         """Return the methods for help and completion, fetched again after a call.
 
         A method that was written or changed meanwhile is loaded with the next call, or when
-        somebody asks for a list. A script never does.
+        somebody asks for a list.
         """
         if self._is_stale and self._client is not None:
             with suppress(DaemonError, RpcError):  # the next line finds out

@@ -289,7 +289,7 @@ class Gateway(Router):
         found = self._catalog.find_named(name, kind) if isinstance(name, str) else None
         if params is None or found is None:
             shown = name[:RECEIVED_MAX] if isinstance(name, str) else json_type(name)
-            what = f"unknown {kind.words[:-1]}: {shown}"
+            what = f"unknown {kind.word}: {shown}"
             self._requests.refuse(request, Error.invalid_params(what))
             return
         backend, own_name = found

@@ -48,7 +48,7 @@ class Kind(NamedTuple):
     member: str  # of the result, with the entries
     key: str  # the member of an entry that it is known by
     capability: str  # of a server that has any
-    words: str  # for people, in the plural
+    word: str  # for people
 
     @property
     def has_names(self) -> bool:
@@ -56,12 +56,12 @@ class Kind(NamedTuple):
         return self.key == "name"
 
 
-TOOLS = Kind("tools/list", "tools", "name", "tools", "tools")
-RESOURCES = Kind("resources/list", "resources", "uri", "resources", "resources")
+TOOLS = Kind("tools/list", "tools", "name", "tools", "tool")
+RESOURCES = Kind("resources/list", "resources", "uri", "resources", "resource")
 TEMPLATES = Kind(
-    "resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "templates"
+    "resources/templates/list", "resourceTemplates", "uriTemplate", "resources", "template"
 )
-PROMPTS = Kind("prompts/list", "prompts", "name", "prompts", "prompts")
+PROMPTS = Kind("prompts/list", "prompts", "name", "prompts", "prompt")
 KINDS = {kind.method: kind for kind in (TOOLS, RESOURCES, TEMPLATES, PROMPTS)}
 NAMED = {"tools/call": TOOLS, "prompts/get": PROMPTS}
 """The requests that name an entry by the name that it has in a merged list."""
@@ -363,9 +363,9 @@ class Listing:
         try:
             entry = Entry(backend, kind, text)
         except (KeyError, ValueError, IndexError):
-            backend.log.output(f"left out one of its {kind.words} without a {kind.key}")
+            backend.log.output(f"left out a {kind.word} without a {kind.key}")
         except RecursionError:
-            backend.log.output(f"left out one of its {kind.words} that is nested too deeply")
+            backend.log.output(f"left out a {kind.word} that is nested too deeply")
         else:
             if kind is not TOOLS or backend.offers(entry.own_name):
                 self.left_out += self.entries.setdefault(entry.own_name, entry) is not entry
@@ -373,11 +373,11 @@ class Listing:
     def report(self, backend: Backend, kind: Kind, is_cut: bool) -> None:
         """Log what the list has and the entries do not."""
         if self.left_out:
-            what = f"{self.left_out} {kind.words} whose names other {kind.words} have"
+            what = f"{self.left_out} {kind.word}s whose names other {kind.word}s have"
             backend.log.warn(f"left out {what}")
         if is_cut:
             backend.log.warn(
-                f"its list of {kind.words} is too long: {len(self.entries)} were read "
+                f"its list of {kind.word}s is too long: {len(self.entries)} were read "
                 "and the rest left out"
             )
 

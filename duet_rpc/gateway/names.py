@@ -79,7 +79,7 @@ class Names:
                 if entry.name == name:
                     server, own_name = self._backends.get(entry.backend), entry.own_name
         if server is None:
-            raise invalid(f"Unknown {kind.words[:-1]}: {name[:RECEIVED_MAX]}")
+            raise invalid(f"Unknown {kind.word}: {name[:RECEIVED_MAX]}")
         return server, own_name
 
     def _find_reference(self, params: RawJson) -> tuple[Backend, RawJson] | None:

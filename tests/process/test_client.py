@@ -214,9 +214,9 @@ def test_the_daemon_is_this_same_program(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_the_daemon_loads_nothing_that_is_for_people() -> None:
     code = (
         "import os, sys; sys.argv = ['duet-rpc', 'rpc']\n"
-        "from duet_rpc.server import loop\n"
+        "from duet_rpc.server import serve\n"
         "def look(*_, **__): os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
-        "loop.serve = look\n"
+        "serve.serve = look\n"
         "from duet_rpc.cli import main; main()\n"
     )
     done = subprocess.run(

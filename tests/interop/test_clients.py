@@ -58,7 +58,7 @@ def test_discover_is_valid_openrpc() -> None:
     schema = json.loads(check_run(need("node"), "-e", script))
     examples = [f"--methods={path}" for path in sorted((TOP / "examples").glob("*.py"))]
     _, replies, _ = run(request(1, "rpc.discover"), [sys.executable, PYZ, "rpc", *examples])
-    assert len(replies[0]["result"]["methods"]) == 6 + 1 + 18
+    assert len(replies[0]["result"]["methods"]) == 6 + 1 + 22
     # It refers to the schema of schemas by an address; that one comes with jsonschema.
     schemas = DRAFT7.create_resource(Draft7Validator.META_SCHEMA)
     registry: Registry[Any] = Registry().with_resource("https://meta.json-schema.tools", schemas)

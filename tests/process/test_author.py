@@ -1011,5 +1011,8 @@ def test_a_client_is_told_of_other_tools_once(tmp_path: Path, folder: Path) -> N
         client = ToolClient(process)
         assert client.tools() == ["f"]
         path.write_text(ONE.format("f", 22))
-        assert [client.call("f"), client.call("f")] == ["22", "22"]
+        assert client.call("f") == "22"
+        assert client.notified == [], "the list is the same"
+        path.write_text(ONE.format("f", 333) + "@method\ndef g() -> int: return 1\n")
+        assert [client.call("f"), client.call("f")] == ["333", "333"]
         assert client.notified == [CHANGED]

@@ -48,7 +48,7 @@ class Pacer:
             paced = self._due.get()
             try:
                 sleep(max(0.0, paced.next - monotonic()))
-                paced.flush()
+                paced.flush_if_due()
             except OSError:  # the client is gone: the loop finds out
                 continue
 
@@ -87,6 +87,15 @@ class Paced:
         """Send what waits."""
         with self._pacer.hold(), self._lock:
             self._flush()
+
+    def flush_if_due(self) -> None:
+        """Send what waits, unless the method itself has sent something since this was scheduled.
+
+        What has come after that was scheduled too, for later.
+        """
+        with self._pacer.hold(), self._lock:
+            if monotonic() >= self.next:
+                self._flush()
 
     def _flush(self) -> None:
         if self._waiting:

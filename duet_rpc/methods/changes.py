@@ -16,7 +16,7 @@ from io import FileIO
 from os import fstat, stat  # by their names: a method may replace what a module has
 from os import open as open_file
 from stat import S_ISDIR, S_ISREG
-from time import time
+from time import sleep, time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ GRANULE = 0.05
 
 COARSE_GRANULE = 2.0
 """The same, on file systems that count in whole seconds."""
+
+EMPTY_LOOKS = 8
+"""How often to look again at a file that was emptied just now."""
 
 FILE_MAX = 1024 * 1024
 """Bytes of a file of methods. Compiling more takes seconds in which nothing else runs."""
@@ -92,7 +95,7 @@ class Stamp:
 
     def saved_just_now(self) -> bool:
         """Return True where somebody may be in the middle of saving the file."""
-        return is_within(2 * GRANULE, changed_at(self.path))
+        return is_being_saved(self.path)
 
 
 class Unreadable(OSError):
@@ -109,6 +112,26 @@ def read_file(path: str) -> bytes:
     with FileIO(open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
         _check(fstat(file.fileno()))
         return file.readall()
+
+
+def read_saved_file(path: str) -> bytes:
+    """Return a file's content as `read_file` does, but wait for whoever has just emptied it.
+
+    Most editors save by emptying the file and writing it again, and somebody may look for
+    methods between the two.
+    """
+    text = read_file(path)
+    for _ in range(EMPTY_LOOKS):
+        if text or not is_being_saved(path):
+            break
+        sleep(GRANULE / 2)
+        text = read_file(path)
+    return text
+
+
+def is_being_saved(path: str) -> bool:
+    """Return True where a file was written to a moment ago."""
+    return is_within(2 * GRANULE, changed_at(path))
 
 
 def _check(found: os.stat_result) -> None:

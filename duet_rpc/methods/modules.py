@@ -36,6 +36,7 @@ from duet_rpc.methods.changes import (
     python_files,
     read,
     read_file,
+    read_saved_file,
 )
 from duet_rpc.methods.context import Cancelled
 from duet_rpc.methods.declare import Declaration, declared
@@ -187,7 +188,7 @@ class UserFile(UserModule):
         """Run the file as a module."""
         self._text = None
         try:
-            self._text = read_file(self._path)
+            self._text = (read_saved_file if self.methods else read_file)(self._path)
         except FileNotFoundError:  # deleted, which is no mistake in it
             self.methods, self.refused = [], []
             self.stop()

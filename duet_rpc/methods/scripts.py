@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from duet_rpc.environments.script import find_block
-from duet_rpc.methods.changes import changed_at, read
+from duet_rpc.methods.changes import changed_at, is_being_saved, read
 
 
 class Scripts:
@@ -38,6 +38,8 @@ class Scripts:
         known = self._known.get(path)
         if known is None or known[0] != time:
             text = (read(path) or b"").decode("utf-8", "replace")
+            if not text and known is not None and is_being_saved(path):
+                return known  # an editor has emptied it and is about to write
             known = self._known[path] = time, find_block(text)
         return known
 

@@ -19,6 +19,7 @@ from tests.process.test_methods import SIX, env_for, write
 from tests.support import (
     PYZ,
     SOURCE,
+    TRIES,
     Client,
     daemon,
     notification,
@@ -1003,6 +1004,21 @@ def test_a_daemon_behind_the_gateway_sees_changed_files(tmp_path: Path, folder: 
         assert result_of("mine/f") == 22
         path.unlink()
         assert result_of("mine/f") == NOT_FOUND
+
+
+def test_a_file_seen_while_it_is_saved_keeps_its_methods(tmp_path: Path, folder: Path) -> None:
+    path = write(folder, ONE.format("f", 1), "a.py")
+    with rpc(tmp_path) as client:
+        assert client.call("f") == 1
+        took = []
+        for _ in range(TRIES):
+            start = time.monotonic()
+            path.write_text("")  # as editors do, before they write
+            assert client.names() == ["reloadMethods"], "nobody has written for a while"
+            took.append(time.monotonic() - start)
+            path.write_text(ONE.format("f", 22))
+            assert client.call("f") == 22
+        assert min(took) > 0.1, "the time that somebody has for writing it"
 
 
 def test_a_client_is_told_of_other_tools_once(tmp_path: Path, folder: Path) -> None:

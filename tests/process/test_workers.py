@@ -19,7 +19,7 @@ from duet_rpc.jsonrpc.framing import FRAMINGS
 from tests.gateway import GatewayClient
 from tests.process.test_environments import with_tool
 from tests.process.test_methods import env_for, write
-from tests.support import PATIENCE, SOURCE, frame, notification, request, wait_for_file
+from tests.support import PATIENCE, SOURCE, TRIES, frame, notification, request, wait_for_file
 from tests.terminal import is_gone
 
 BLOCK = "# /// script\n# ///\n"
@@ -327,6 +327,18 @@ def test_a_changed_block_restarts_only_its_own_worker(tmp_path: Path, folder: Pa
         assert client.call("new") == 2
         assert client.call("b_pid") != before[0]
         assert client.call("c_pid") == before[1]
+
+
+def test_a_worker_outlives_a_look_while_its_file_is_saved(tmp_path: Path, folder: Path) -> None:
+    path = write(folder, worker_file("b"), "b.py")
+    with rpc(tmp_path) as client:
+        pids = [client.call("b_pid")]
+        for _ in range(TRIES):  # on a busy machine saving may take longer than is allowed for
+            with path.open("w") as emptied:
+                client.call("listMethods")
+                emptied.write(worker_file("b"))
+            pids.append(client.call("b_pid"))
+        assert any(one == next for one, next in zip(pids, pids[1:]))
 
 
 def test_files_become_workers_and_stop_being_some(tmp_path: Path, folder: Path) -> None:

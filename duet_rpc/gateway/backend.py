@@ -14,7 +14,7 @@ from duet_rpc.gateway.backend_log import BackendLog
 from duet_rpc.gateway.dialects import DIALECTS, LSP, MCP
 from duet_rpc.gateway.eras import without_own_meta
 from duet_rpc.gateway.pending import Backlog, Call, PendingRequests
-from duet_rpc.gateway.server_session import Offer, ServerSession
+from duet_rpc.gateway.server_session import HandshakeParams, ServerSession
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.supervisor import Supervisor
 from duet_rpc.gateway.wire import detail_of, params_of, raw, to_frame
@@ -75,8 +75,10 @@ class Backend:
         self.pending = PendingRequests(runtime.loop, settings.timeout, self._handle_timeouts)
         self.process = Supervisor(settings, runtime, self)
         capabilities = getattr(settings, "capabilities", {})
-        self.session = ServerSession(Offer(capabilities=capabilities))  # with an MCP server
-        self._awaits_offer = False  # its process runs, and what it is offered is not known
+        self.session = ServerSession(
+            HandshakeParams(capabilities=capabilities)
+        )  # with an MCP server
+        self._awaits_params = False  # its process runs, and its handshake can't begin yet
         self.questions: set[Id] = set()  # to the client, without an answer
         self._patterns: list[str] = getattr(settings, "tools", [])
         self._framing = FRAMINGS[settings.framing]
@@ -249,7 +251,7 @@ class Backend:
         Those that were not sent to it wait for the next one, where that comes soon.
         """
         self.session.forget()
-        self._awaits_offer = False
+        self._awaits_params = False
         error = Error.of(REQUEST_FAILED, f"{self.title}: {text}", {"backend": self.name, **data})
         if not self.process.restarts_soon:
             self._backlog.pop_all()
@@ -320,15 +322,15 @@ class Backend:
         self.process.prepare()
         self._begin_handshake()
 
-    def set_offer(self, offer: Offer | None) -> None:
-        """Offer something else from the next handshake on; None makes that wait."""
-        self.session.offer = offer
-        if self._awaits_offer:
+    def set_handshake_params(self, params: HandshakeParams | None) -> None:
+        """Set what the next handshake says of the client; None makes the handshake wait."""
+        self.session.params = params
+        if self._awaits_params:
             self._begin_handshake()
 
     def _begin_handshake(self) -> None:
-        self._awaits_offer = self.session.offer is None
-        if not self._awaits_offer:
+        self._awaits_params = self.session.params is None
+        if not self._awaits_params:
             self.process.limit_handshake()
             self.session.negotiate(self._ask, self._handle_negotiated)
 

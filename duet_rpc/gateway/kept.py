@@ -117,8 +117,8 @@ class KeptLists:
 
 def _stamp_of(backend: Backend) -> str:
     """Return what a list depends on: the version of MCP, and the files of the user's methods."""
-    offer = backend.session.offer
-    stamp = "" if offer is None else offer.version
+    params = backend.session.params
+    stamp = "" if params is None else params.version
     files: list[str] = []
     if backend.settings.kind == "worker":
         order = read_order(backend.settings.env)

@@ -18,7 +18,7 @@ from duet_rpc.gateway.own import refuse
 from duet_rpc.gateway.questions import McpCall, Questions, askable
 from duet_rpc.gateway.router import Router
 from duet_rpc.gateway.server_logs import MESSAGE, ServerLogs
-from duet_rpc.gateway.server_session import Offer
+from duet_rpc.gateway.server_session import HandshakeParams
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.subscriptions import (
     LISTEN,
@@ -101,7 +101,7 @@ class McpGateway(Router):
         front: Front,
     ) -> None:
         self._session = GatewaySession()
-        self._offer: Offer | None = None  # for servers, once the client has said what it can do
+        self._params: HandshakeParams | None = None  # for servers, once known
         super().__init__(descriptors, log, backends, times, plan, front)
         self._batch = front.batch  # asked for on the command line
         self._announced: set[Kind] = set()  # and not asked for since
@@ -113,7 +113,7 @@ class McpGateway(Router):
         self._logs = ServerLogs(self._backends, send)
         self._subscriptions = Subscriptions(self._catalog, self._requests, send)
         for backend in self._backends.values():
-            backend.set_offer(None)
+            backend.set_handshake_params(None)
         if front.passed is not None:
             self._take_over(front.passed, plan)
 
@@ -126,7 +126,7 @@ class McpGateway(Router):
     def _make_worker(self, settings: WorkerSettings) -> Worker:
         settings.dialect, settings.framing = "mcp", "lines"
         worker = super()._make_worker(settings)
-        worker.set_offer(self._offer)
+        worker.set_handshake_params(self._params)
         return worker
 
     def _take_over(self, passed: Passed, plan: Plan) -> None:
@@ -169,9 +169,9 @@ class McpGateway(Router):
         id, method, params = request.id, request.method, params_of(request)
         try:
             version = self._session.begin(id, method, None if params is None else params.value)
-            if self._offer is None and value_at(params, "_meta", VERSION_KEY) is not None:
+            if self._params is None and value_at(params, "_meta", VERSION_KEY) is not None:
                 capabilities = value_at(params, "_meta", CAPABILITIES_KEY)
-                self._make_offer(LATEST_HANDSHAKE, capabilities)
+                self._begin_handshakes(LATEST_HANDSHAKE, capabilities)
             if isinstance(version, str):
                 if method == "initialize":
                     self._handle_handshake()
@@ -202,17 +202,17 @@ class McpGateway(Router):
         refuse(request, refused, self._runtime.log, self._front.send)
 
     def _handle_handshake(self) -> None:
-        """Offer the servers the version and the capabilities of the client's handshake."""
+        """Tell the servers the version and the capabilities of the client's handshake."""
         handshake = self._session.handshake
         self._front.accepts_batches = self._batch or (handshake is not None and handshake.batch)
         version = LATEST_HANDSHAKE if handshake is None else handshake.name
-        self._make_offer(version, self._session.capabilities)
+        self._begin_handshakes(version, self._session.capabilities)
 
-    def _make_offer(self, version: str, capabilities: object) -> None:
+    def _begin_handshakes(self, version: str, capabilities: object) -> None:
         """Let the servers' handshakes begin, with what can be asked of the client."""
-        self._offer = Offer(version, askable(capabilities))
+        self._params = HandshakeParams(version, askable(capabilities))
         for backend in self._backends.values():
-            backend.set_offer(self._offer)
+            backend.set_handshake_params(self._params)
 
     # Lists and calls.
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     Ask = Callable[[str, RawJson, Callable[[Outcome], None]], None]
 
 
-class Offer(NamedTuple):
-    """What a server is offered: a version, and what can be asked of the client."""
+class HandshakeParams(NamedTuple):
+    """What a server is told of the client: a version, and what the client can be asked."""
 
     version: str = LATEST_HANDSHAKE
     capabilities: dict[str, object] = {}  # noqa: RUF012 - nobody changes it
@@ -41,8 +41,8 @@ class Offer(NamedTuple):
 class ServerSession:
     """One MCP server, since its process was started."""
 
-    def __init__(self, offer: Offer | None) -> None:
-        self.offer = offer  # None: not yet known
+    def __init__(self, params: HandshakeParams | None) -> None:
+        self.params = params  # None: not yet known
         self.log_level: str | None = None  # that the client has asked for
         self.forget()
 
@@ -54,7 +54,7 @@ class ServerSession:
 
     def negotiate(self, ask: Ask, done: Callable[[str], None]) -> None:
         """Agree on an era; then call a function with why that failed, or with nothing."""
-        offer = self.offer or Offer()
+        sent = self.params or HandshakeParams()
 
         def handle_handshake(outcome: Outcome) -> None:
             problem = self._accept(outcome, "protocolVersion")
@@ -73,8 +73,8 @@ class ServerSession:
             done(self._accept(outcome, "supportedVersions"))
 
         params = {
-            "protocolVersion": offer.version,
-            "capabilities": offer.capabilities,
+            "protocolVersion": sent.version,
+            "capabilities": sent.capabilities,
             "clientInfo": CLIENT_INFO,
         }
         ask("initialize", raw(dumps(params)), handle_handshake)
@@ -96,7 +96,7 @@ class ServerSession:
     @property
     def _client_meta(self) -> dict[str, object]:
         """The client metadata of a request that has none from its client."""
-        made = client_meta((self.offer or Offer()).capabilities)
+        made = client_meta((self.params or HandshakeParams()).capabilities)
         if self.log_level is not None:
             made[LOG_LEVEL_KEY] = self.log_level
         return made

@@ -51,7 +51,7 @@ METHODS = {
 }
 """What a client calls, by the capability that announces it."""
 
-# What there is comes and goes with the user's files, and nothing tells a client of this era so.
+# A client of this era is not to keep a list: what there is comes and goes with the user's files.
 CACHE: dict[str, object] = {"ttlMs": 0, "cacheScope": "private"}
 # What makes a result one of the stateless era.
 META = f'"_meta":{dumps({SERVER_INFO_KEY: SERVER_INFO})}'

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.environments.pythons import allows, own_allowed, probe
 from duet_rpc.environments.requirements import EnvironmentFailure
-from duet_rpc.environments.store import key_of, root_folder, use
+from duet_rpc.environments.store import key_of, recent_failure, root_folder, use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,13 +40,32 @@ def ensure(
         enough = without_packages(requirements, named)
         if enough is not None:
             return enough
-    folder = os.path.join(root_folder(), key_of(requirements, named))
+    folder = folder_of(requirements, named)
     found = use(folder, user)
     if found is None:
         from duet_rpc.environments.make import make
 
         found = make(folder, requirements, named, report, user)
     return found
+
+
+def why_not_made(requirements: Requirements, python: str | None) -> str | None:
+    """Return why the environment for this could not be made a moment ago; None if it may be now.
+
+    What is wrong before an installer is needed takes no time to find out, so None is for that, too.
+    """
+    try:
+        named = python and find_named(python)
+        if not requirements.dependencies and without_packages(requirements, named) is not None:
+            return None
+        return recent_failure(folder_of(requirements, named))
+    except EnvironmentFailure:
+        return None
+
+
+def folder_of(requirements: Requirements, named: str | None) -> str:
+    """Return the folder of an environment, which may not exist yet."""
+    return os.path.join(root_folder(), key_of(requirements, named))
 
 
 def find_named(python: str) -> str:
@@ -56,7 +75,7 @@ def find_named(python: str) -> str:
     path = find(os.path.expanduser(python))
     if path is None or not os.path.exists(path):
         where = "does not exist" if os.sep in python else "was not found on PATH"
-        raise EnvironmentFailure(f"the Python {python} {where}. Install it, or name another one")
+        raise EnvironmentFailure(f"the Python {python} {where}", "Install it, or name another one")
     return path
 
 
@@ -72,9 +91,9 @@ def without_packages(requirements: Requirements, named: str | None) -> str | Non
         return named
     found = probe(named)
     if found is None:
-        raise EnvironmentFailure(f"{named} is not a Python that can be run. Name another one")
+        raise EnvironmentFailure(f"{named} is not a Python that can be run", "Name another one")
     if not allows(requires, found.version):
         raise EnvironmentFailure(
-            f"requires-python = {requires!r} does not allow {found}. Name another Python"
+            f"requires-python = {requires!r} does not allow {found}", "Name another Python"
         )
     return named

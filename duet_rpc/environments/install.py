@@ -77,7 +77,10 @@ def install(
         run(tool.create(venv), folder, lock, report)
         made = probe(python_of(folder))
         if made is None:
-            raise EnvironmentFailure(f"the Python of the new environment does not run: {venv}")
+            raise EnvironmentFailure(
+                f"{what}{NOT_MADE}{tool.name} has made a Python that does not run",
+                f"Try it by hand: {shlex.join(tool.create(TRIAL))} && {TRIAL}/bin/python --version",
+            )
         wanted = [*packages, OWN] if made.version < (3, 11) else packages
         if wanted:
             run(tool.add(venv, wanted), folder, lock, report)
@@ -85,7 +88,9 @@ def install(
         by_hand = [shlex.join(tool.create(TRIAL))]
         if packages:
             by_hand.append(shlex.join(tool.add(TRIAL, packages)))
-        raise EnvironmentFailure(explain(what, tool, failure, " && ".join(by_hand))) from None
+        raise EnvironmentFailure(
+            explain(what, tool, failure), f"Try it by hand: {' && '.join(by_hand)}"
+        ) from None
     return {
         "dependencies": packages,
         "requires-python": requires,
@@ -103,8 +108,8 @@ def check(packages: Sequence[str]) -> None:
         except InvalidRequirement as error:
             reason = str(error).splitlines()[0]
             raise EnvironmentFailure(
-                f"the dependency {each!r} cannot be understood: {reason}. Write it as in "
-                "'pandas', 'pandas>=2,<3' or 'name @ https://…'"
+                f"the dependency {each!r} cannot be understood: {reason}",
+                "Write it as in 'pandas', 'pandas>=2,<3' or 'name @ https://…'",
             ) from None
 
 
@@ -112,10 +117,10 @@ def require(python: str, requires: str | None) -> None:
     """Raise EnvironmentFailure where the Python that was named is not allowed."""
     found = probe(python)
     if found is None:
-        raise EnvironmentFailure(f"{python} is not a Python that can be run. Name another one")
+        raise EnvironmentFailure(f"{python} is not a Python that can be run", "Name another one")
     if not allows(requires, found.version):
         why = f"requires-python = {requires!r}" if requires else "duet-rpc needs 3.9 or later and"
-        raise EnvironmentFailure(f"{why} does not allow {found}. Name another Python")
+        raise EnvironmentFailure(f"{why} does not allow {found}", "Name another Python")
 
 
 class Uv:
@@ -220,8 +225,8 @@ def follow(process: subprocess.Popen[bytes], report: Callable[[str], None]) -> s
     return output
 
 
-def explain(what: str, tool: Uv | Pip, failure: InstallerFailed, by_hand: str) -> str:
-    """Return the text for a person whose environment could not be made."""
+def explain(what: str, tool: Uv | Pip, failure: InstallerFailed) -> str:
+    """Return why an environment could not be made, and below that what the installer wrote."""
     lines = [line.rstrip() for line in failure.output.splitlines() if line.strip()]
     if "No space left on device" in failure.output:
         why = "the disk is full"
@@ -231,5 +236,5 @@ def explain(what: str, tool: Uv | Pip, failure: InstallerFailed, by_hand: str) -
         why = f"{tool.name} {failure}"
     head = f"{what}{NOT_MADE}{why}"
     end = [f"  {line}" for line in lines[-END_LINES:]]
-    output = ["The end of its output:", *end] if end else []
-    return "\n".join([head, *output, f"Try it by hand: {by_hand}"])
+    output = ["The end of its output:", *end] if end else ["It wrote nothing."]
+    return "\n".join([head, *output])

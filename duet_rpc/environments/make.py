@@ -14,8 +14,10 @@ from duet_rpc.environments.store import (
     MARK,
     contents,
     empty,
+    forget_failure,
     make_root,
     open_lock,
+    record_failure,
     remove,
     take_lock,
     use,
@@ -56,8 +58,8 @@ def make(
                 return found
         if stuck == STUCK_MAX:
             raise EnvironmentFailure(
-                f"the Python of {folder} was removed or replaced while other processes still use "
-                "it. End these, for example by restarting Emacs"
+                f"the Python of {folder} was removed or replaced while other processes use it",
+                "End these, for example by restarting Emacs",
             )
         tries += 1
         if tries == 2:  # else it was somebody who just had a look
@@ -73,8 +75,8 @@ def open_for_making(folder: str) -> int | None:
         return open_lock(folder, create=True)
     except OSError as error:
         raise EnvironmentFailure(
-            f"{folder} cannot be written to: {error.strerror}. Set XDG_CACHE_HOME to a folder "
-            "that belongs to you"
+            f"{folder} cannot be written to: {error.strerror}",
+            "Set XDG_CACHE_HOME to a folder that belongs to you",
         ) from None
 
 
@@ -90,8 +92,11 @@ def fill(
         empty(folder)  # of what a process that was killed has left
         held = install(folder, lock, requirements, python, report)
         write_mark(folder, held)
-    except BaseException:
+        forget_failure(folder)
+    except BaseException as error:
         remove(folder)
+        if isinstance(error, EnvironmentFailure):
+            record_failure(folder, str(error))
         raise
 
 
@@ -103,4 +108,7 @@ def write_mark(folder: str, held: dict[str, object]) -> None:
             json.dump(held, file, indent=1)
         os.replace(fresh, os.path.join(folder, MARK))
     except OSError as error:
-        raise EnvironmentFailure(f"{fresh} could not be written: {error.strerror}") from None
+        raise EnvironmentFailure(
+            f"{fresh} could not be written: {error.strerror}",
+            "Free some space there, or set XDG_CACHE_HOME to a folder on another disk",
+        ) from None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from duet_rpc.environments.requirements import EnvironmentFailure
 from duet_rpc.environments.store import (
     DAY,
+    FAILED,
     KEY,
     LIBRARY,
     MARK,
@@ -51,6 +52,7 @@ def prune(root: str) -> list[Removed]:
                 if remove_unused(folder):
                     removed.append(Removed(folder, size, reason))
     remove_libraries(root)
+    remove_failures(root)
     return removed
 
 
@@ -62,6 +64,14 @@ def remove_libraries(root: str) -> None:
                 package = os.path.join(entry.path, "duet_rpc")
                 if os.path.islink(package) and not os.path.exists(package):
                     shutil.rmtree(entry.path)
+
+
+def remove_failures(root: str) -> None:
+    """Remove what says why an environment could not be made that nobody asks for any more."""
+    with suppress(OSError):
+        for entry in os.scandir(root):
+            if entry.name.endswith(FAILED) and time.time() - entry.stat().st_mtime > DAY:
+                os.unlink(entry.path)
 
 
 def why_remove(folder: str) -> str:

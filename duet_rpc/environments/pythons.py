@@ -66,9 +66,9 @@ def _allows(requires: str | None, version: tuple[int, ...]) -> bool:
     try:
         return SpecifierSet(requires or "").contains(".".join(map(str, version)), prereleases=True)
     except InvalidSpecifier:
-        example = 'Write it as in ">=3.10" or ">=3.10,<3.14"'
         raise EnvironmentFailure(
-            f"requires-python is not a range of versions: {requires!r}. {example}"
+            f"requires-python is not a range of versions: {requires!r}",
+            'Write it as in ">=3.10" or ">=3.10,<3.14"',
         ) from None
 
 
@@ -120,7 +120,7 @@ def choose(requires: str | None) -> str:
             return python.path
     seen = ", ".join(map(str, found)) or "none"
     raise EnvironmentFailure(
-        f"no Python found for requires-python = {requires!r}. Found: {seen}.\n"
+        f"no Python found for requires-python = {requires!r}. Found: {seen}",
         "Install one and put it on PATH, or install uv (https://docs.astral.sh/uv/), which "
-        "downloads it, or change requires-python. duet-rpc itself needs Python 3.9 or later."
+        "downloads it, or change requires-python. duet-rpc itself needs Python 3.9 or later",
     )

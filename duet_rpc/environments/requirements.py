@@ -17,4 +17,13 @@ NOT_MADE = " could not be made: "
 
 
 class EnvironmentFailure(Exception):
-    """There is no Python for what was asked; the text, of several lines, is for a person."""
+    """There is no Python for what was asked; the text is for a person.
+
+    `what` happened, perhaps in several lines, and the sentence that tells how to `fix` it.
+    """
+
+    def __init__(self, what: str, fix: str) -> None:
+        separator = "\n" if "\n" in what else ". "
+        super().__init__(f"{what}{separator}{fix}")
+        self.what = what
+        self.fix = fix

@@ -84,8 +84,8 @@ def library() -> str:
         except OSError as error:
             if not os.path.isdir(folder):  # another process was faster
                 raise EnvironmentFailure(
-                    f"{folder} cannot be written to: {error.strerror}. Set XDG_CACHE_HOME to a "
-                    "folder that belongs to you"
+                    f"{folder} cannot be written to: {error.strerror}",
+                    "Set XDG_CACHE_HOME to a folder that belongs to you",
                 ) from None
     return os.path.join(folder, PROGRAM)
 

@@ -7,6 +7,7 @@ Each environment is a folder, named by a hash of what was asked for:
         environment.json   what it holds; written last, so that without it there is nothing
         users              the files that have asked for it, one a line
         venv/
+    ~/.cache/duet-rpc/envs/KEY.failed      why it could not be made the last time
 
 A virtual environment cannot be moved, so it is made where it stays. Whoever makes it has the
 exclusive lock, and the installers that it starts inherit that lock: if the maker is killed,
@@ -42,6 +43,8 @@ DAY = 24 * 60 * 60  # seconds
 USERS_MAX = 50
 
 MARK = "environment.json"
+FAILED = ".failed"
+FAILURE_LASTS = 10 * 60  # seconds in which lists do not try again to make an environment
 LIBRARY = "library-"
 """How the folders begin that `start` makes beside the environments."""
 
@@ -51,8 +54,8 @@ def root_folder(environ: Mapping[str, str] = os.environ) -> str:
     cache = xdg_folder(environ, "XDG_CACHE_HOME", ".cache")
     if cache is None:
         raise EnvironmentFailure(
-            "no folder for environments: neither HOME nor XDG_CACHE_HOME is set to an absolute "
-            "path. Set XDG_CACHE_HOME to a folder that belongs to you"
+            "no folder for environments: neither HOME nor XDG_CACHE_HOME is an absolute path",
+            "Set XDG_CACHE_HOME to a folder that belongs to you",
         )
     return os.path.join(cache, "duet-rpc", "envs")
 
@@ -64,11 +67,11 @@ def make_root(root: str) -> None:
         status = os.lstat(path)
         others = stat.S_IWGRP | stat.S_IWOTH
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            raise EnvironmentFailure(f"{path} is not a folder of yours. Remove or rename it")
+            raise EnvironmentFailure(f"{path} is not a folder of yours", "Remove or rename it")
         if status.st_mode & others:
             raise EnvironmentFailure(
-                f"other users can write to {path}, so nothing is run from it. If it is yours: "
-                f"chmod go-w {path}"
+                f"other users can write to {path}, so nothing is run from it",
+                f"If it is yours: chmod go-w {path}",
             )
 
 
@@ -142,8 +145,8 @@ def take_lock(descriptor: int, folder: str, exclusive: bool) -> bool:
         return False
     except OSError as error:
         raise EnvironmentFailure(
-            f"{folder} cannot be locked: {error.strerror}. Set XDG_CACHE_HOME to a folder on a "
-            "local disk"
+            f"{folder} cannot be locked: {error.strerror}",
+            "Set XDG_CACHE_HOME to a folder on a local disk",
         ) from None
 
 
@@ -168,6 +171,28 @@ def remove(folder: str) -> None:
         empty(folder)
         os.unlink(os.path.join(folder, "lock"))
         os.rmdir(folder)
+
+
+def record_failure(folder: str, text: str) -> None:
+    """Keep why an environment could not be made, for those who only want to know."""
+    with suppress(OSError), open(folder + FAILED, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def forget_failure(folder: str) -> None:
+    """Discard why an environment could not be made."""
+    with suppress(OSError):
+        os.unlink(folder + FAILED)
+
+
+def recent_failure(folder: str) -> str | None:
+    """Return why an environment could not be made a moment ago; None where it was not tried."""
+    try:
+        with open(folder + FAILED, encoding="utf-8") as file:
+            age = time.time() - os.fstat(file.fileno()).st_mtime
+            return file.read() if abs(age) < FAILURE_LASTS and contents(folder) is None else None
+    except (OSError, ValueError):
+        return None
 
 
 def use(folder: str, user: str) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from duet_rpc.environments.requirements import NOT_MADE
 from duet_rpc.gateway.kept import Kept
 from duet_rpc.gateway.pending import Call
 from duet_rpc.gateway.state import State
@@ -22,7 +23,7 @@ from duet_rpc.jsonrpc.messages import Failure, Success
 from duet_rpc.jsonrpc.values import RawJson
 from duet_rpc.methods.changes import changed_at, read
 from duet_rpc.server.user_methods import LOAD
-from duet_rpc.workers.order import MAIN, METHODS
+from duet_rpc.workers.order import MAIN, METHODS, read_order, why_not_prepared
 from duet_rpc.workers.plan import declared_names
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from duet_rpc.workers.plan import Plan
 
     Entry = dict[str, object]
+
+RETRY = "a call of one of its methods tries again"
 
 
 class Known:
@@ -225,7 +228,7 @@ class Workers:
             is_known = known.entries is not None
             if is_known and not (worker.is_idle or (reload and worker.state is State.READY)):
                 continue
-            if not is_known and worker.refusal() is not None:
+            if not is_known and (worker.refusal() is not None or self._has_failed(worker)):
                 continue
             waiting.count += 1
             known.waiting.append(waiting.count_down)
@@ -235,6 +238,15 @@ class Workers:
             self._runtime.loop.call_later(seconds, waiting.finish)
         else:
             waiting.finish()
+
+    def _has_failed(self, worker: Worker) -> bool:
+        """Return whether its environment could not be made, and to try again is up to a call."""
+        if worker.process.child is not None:
+            return False
+        failure = why_not_prepared(read_order(worker.settings.env))
+        if failure is not None:
+            self._known[worker.name].problems = [_shorten(failure)]
+        return failure is not None
 
     def _ask_once(self, worker: Worker) -> None:
         """Ask a worker for its methods if they are not known, and it runs for another reason."""
@@ -258,7 +270,7 @@ class Workers:
             if isinstance(outcome, Success) and isinstance(outcome.result, RawJson):
                 self._learn(worker, known, outcome.result.value)
             elif known.entries is None and isinstance(outcome, Failure):
-                known.problems = [_first_line(outcome.error.message)]
+                known.problems = [_shorten(outcome.error.message)]
             waiting, known.waiting = known.waiting, []
             for each in waiting:
                 each()
@@ -282,9 +294,10 @@ class Workers:
         self.on_change()
 
 
-def _first_line(message: str) -> str:
-    """Return why a worker can't say what its methods are, without what the code means."""
-    return message.partition("\n")[0].replace(f"{TITLES[REQUEST_FAILED]}: ", "", 1)
+def _shorten(message: str) -> str:
+    """Return in one line why a worker can't describe its methods, and what helps."""
+    line = message.partition("\n")[0].replace(f"{TITLES[REQUEST_FAILED]}: ", "", 1)
+    return f"{line} ({RETRY})" if NOT_MADE in line else line
 
 
 class Waiting:

@@ -110,7 +110,12 @@ def check_problem(problem: str) -> Check:
     missing = re.search(r" imports '(\w+)[\w.]*', which is not installed", what)
     if NOT_MADE in what:
         call = f"{program.program_name()} call METHOD"
-        return Check("methods", FAIL, what, f"`{call}` shows the end of the installer's output")
+        return Check(
+            "methods",
+            FAIL,
+            what,
+            f"`{call}` tries again, and shows the end of the installer's output",
+        )
     if missing is None:
         return Check("methods", FAIL, problem, "fix that line and save the file")
     return Check("methods", FAIL, what, how_to_install(missing.group(1)))

@@ -10,10 +10,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from duet_rpc.config import files as config
-from duet_rpc.environments.ensure import find_named, without_packages
+from duet_rpc.environments.ensure import find_named, folder_of, without_packages
 from duet_rpc.environments.requirements import EnvironmentFailure
 from duet_rpc.environments.script import BlockError
-from duet_rpc.environments.store import contents, key_of, python_of, root_folder
+from duet_rpc.environments.store import contents, python_of, recent_failure
 from duet_rpc.terminal.doctor_checks import FAIL, OK, Check
 from duet_rpc.workers.order import MAIN, read_order, requirements_of
 from duet_rpc.workers.plan import Plan
@@ -50,9 +50,8 @@ def check_worker(order: Order) -> Check:
     except BlockError as error:
         return Check("worker", FAIL, str(error), f"correct that line of {files}")
     except EnvironmentFailure as error:
-        what, _, fix = str(error).rpartition(". ")
-        fix = f"{fix[:1].lower()}{fix[1:]} ({order.origin})"
-        return Check("worker", FAIL, f"{order.name}: {what}", fix)
+        fix = f"{error.fix[:1].lower()}{error.fix[1:]} ({order.origin})"
+        return Check("worker", FAIL, f"{order.name}: {error.what}", fix)
 
 
 def describe(wanted: Requirements, python: str | None) -> str:
@@ -63,9 +62,11 @@ def describe(wanted: Requirements, python: str | None) -> str:
     if enough is not None:
         which = "the Python of duet-rpc" if enough == sys.executable else enough
         return f"{which}, no packages of its own"
-    folder = os.path.join(root_folder(), key_of(wanted, named))
+    folder = folder_of(wanted, named)
     held = contents(folder)
     if held is None:
         what = packages or f"Python {wanted.requires_python}"
+        if recent_failure(folder) is not None:
+            return f"its environment with {what} could not be made, as `methods` tells"
         return f"its environment with {what} is made at the first call"
     return f"Python {held['python']} with {packages or 'no packages'}, {python_of(folder)}"

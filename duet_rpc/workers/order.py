@@ -85,6 +85,18 @@ def requirements_of(order: Order) -> tuple[Requirements, str]:
     return wanted, user
 
 
+def why_not_prepared(order: Order) -> str | None:
+    """Return why a worker's environment could not be made a moment ago; None if it may be now."""
+    from duet_rpc.environments.ensure import why_not_made
+    from duet_rpc.environments.script import BlockError
+
+    try:
+        failure = why_not_made(requirements_of(order)[0], order.python)
+    except BlockError:
+        return None
+    return None if failure is None else f"{order.name}: {failure}"
+
+
 def find_python(order: Order, report: Callable[[str], None]) -> str:
     """Return the Python of a worker, making its environment first; raises `Unprepared`."""
     from duet_rpc.environments.ensure import ensure

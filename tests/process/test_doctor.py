@@ -129,10 +129,34 @@ def test_a_worker_that_cannot_start_is_reported_once(env: dict[str, str]) -> Non
     assert (code, [each["name"] for each in failed]) == (1, ["worker", "methods"])
     assert failed[0]["detail"].startswith("a.py:2: unknown key 'dependancies'")
     what = "b.py: an environment with no-such-package could not be made: uv failed with exit code 3"
-    assert failed[1]["detail"] == what
-    assert failed[1]["fix"].endswith("call METHOD` shows the end of the installer's output")
+    assert failed[1]["detail"] == f"{what} (a call of one of its methods tries again)"
+    assert failed[1]["fix"].endswith("tries again, and shows the end of the installer's output")
     problems = json.loads(invoke(["list", "--json"], env)[1])["problems"]
     assert [each.partition(":")[0] for each in problems] == ["a.py", "b.py"]
+
+
+def test_a_failed_environment_is_tried_again_by_calls_alone(env: dict[str, str]) -> None:
+    folder = Path(env["HOME"]) / ".config" / "duet-rpc" / "methods"
+    folder.mkdir(parents=True)
+    block = '# /// script\n# dependencies = ["no-such-package"]\n# ///\n'
+    file = folder / "b.py"
+    file.write_text(f"{block}from duet_rpc import method\n@method\ndef b(): pass\n")
+    tries = Path(env["HOME"]) / "tries"
+    uv = Path(env["PATH"]) / "uv"
+    uv.write_text(f"#!/bin/sh\necho again >> {tries}\nexit 3\n")
+    uv.chmod(0o755)
+    for count, command in enumerate(["doctor", "list", "doctor"]):
+        out = invoke([command], env)[1]
+        assert "could not be made: uv failed with exit code 3 (a call of one of its" in out
+        assert ("its environment with no-such-package could not be made" in out) == (count == 2)
+        assert tries.read_text() == "again\n"
+    code, _, err = invoke(["call", "b"], env)
+    assert (code, tries.read_text()) == (1, "again\nagain\n")
+    assert "It wrote nothing.\nTry it by hand: uv venv " in err
+    # Other requirements are another environment, which may be one that can be made.
+    file.write_text(file.read_text().replace("no-such-package", "none-either"))
+    assert "none-either could not be made" in invoke(["list"], env)[1]
+    assert tries.read_text() == "again\n" * 3
 
 
 def find_pandas(env: dict[str, str], python: Path | str, module: str = "pandas") -> dict[str, str]:

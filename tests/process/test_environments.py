@@ -114,7 +114,7 @@ def root(env: dict[str, str]) -> Path:
 
 def folders(env: dict[str, str]) -> list[Path]:
     """Return the folders of the environments."""
-    return sorted(each for each in root(env).glob("*") if not each.name.startswith("library"))
+    return sorted(each for each in root(env).glob("*") if re.fullmatch("[0-9a-f]+", each.name))
 
 
 def listed(env: dict[str, str]) -> list[dict[str, object]]:

@@ -2,7 +2,7 @@
 
 One file for each worker or server, written whole or not at all, for the user alone. What can't be
 read or written, what is too large, and what is not as it was written, is as if it had never
-been kept.
+been kept. The name of a file begins with our version: those of others are removed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ FOLDER = "lists"
 SIZE_MAX = 4 * 1024 * 1024
 """Bytes of one file."""
 
+VERSION = f"{__version__}-"
+"""How the names of files begin that this version can read."""
+
 UNREADABLE = (OSError, ValueError, RecursionError)
 
 
@@ -37,7 +40,7 @@ class Kept:
     def __init__(self, owner: str) -> None:
         base = xdg_folder(os.environ, "XDG_CACHE_HOME", ".cache")
         self._folder = base and os.path.join(base, "duet-rpc", FOLDER)
-        self._name = sha256(f"{__version__}\n{owner}".encode("utf-8", "replace")).hexdigest()[:32]
+        self._name = VERSION + sha256(owner.encode("utf-8", "replace")).hexdigest()[:32]
 
     @property
     def _path(self) -> str:
@@ -65,9 +68,17 @@ class Kept:
                 with open(fresh, "w", opener=_private) as file:
                     file.write(text)
                 os.replace(fresh, self._path)
+                _remove_old(self._folder)
         except UNREADABLE:
             with suppress(OSError):
                 os.unlink(fresh)
+
+
+def _remove_old(folder: str) -> None:
+    """Remove the lists of other versions: they are written again where one is still in use."""
+    for entry in os.scandir(folder):
+        if not entry.name.startswith(VERSION) and entry.is_file(follow_symlinks=False):
+            os.unlink(entry.path)
 
 
 def _private(path: str, flags: int) -> int:

@@ -23,8 +23,11 @@ import stat
 import struct
 import sys
 from base64 import b64encode
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from shutil import rmtree
 from tempfile import TemporaryDirectory
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duet_rpc.jsonrpc.errors import REQUEST_FAILED, TITLES, Error, RpcError
@@ -32,6 +35,8 @@ from duet_rpc.jsonrpc.jsontext import NOT_JSON, dumps, loads
 from duet_rpc.methods.asking import Unsupported, raise_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from duet_rpc.methods.asking import Question
 
 CALL_TIMEOUT = 1.5
@@ -44,6 +49,12 @@ GREETING = b"-current-frame "
 """Emacs answers to this with its pid, and waits for the rest of the line."""
 
 CHUNK = 65536
+PREFIX = "duet-rpc-"
+"""How the folders of calls begin."""
+
+ABANDONED_AFTER = 60.0
+"""Seconds that a folder is left alone, locked or not: it is made first, and then locked."""
+
 REQUEST, REPLY = "request", "reply"
 
 
@@ -201,9 +212,42 @@ def check_printed(printed: str) -> None:
 # The files that request and reply are in.
 
 
-def private_folder(socket_path: str) -> TemporaryDirectory[str]:
-    """Make a folder for one call, beside the socket, where Emacs sees it and nobody else."""
-    return TemporaryDirectory(prefix="duet-rpc-", dir=os.path.dirname(socket_path))
+@contextmanager
+def private_folder(socket_path: str) -> Iterator[str]:
+    """Make a folder for one call, beside the socket, where Emacs sees it and nobody else.
+
+    It is locked for as long as the call takes. One that nobody has locked is left over from a
+    process that was killed, and is removed by the next call.
+    """
+    place = os.path.dirname(socket_path)
+    remove_abandoned(place)
+    with TemporaryDirectory(prefix=PREFIX, dir=place) as folder:
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            flock(lock, LOCK_SH)
+            yield folder
+        finally:
+            os.close(lock)
+
+
+def remove_abandoned(place: str) -> None:
+    """Remove the folders of calls whose process is gone."""
+    with os.scandir(place) as entries:
+        found = [each for each in entries if each.name.startswith(PREFIX)]
+    for each in found:
+        with suppress(OSError):  # it is in use, or somebody else was quicker
+            if each.is_dir(follow_symlinks=False) and age_of(each) > ABANDONED_AFTER:
+                lock = os.open(each.path, os.O_RDONLY | os.O_NOFOLLOW)
+                try:
+                    flock(lock, LOCK_EX | LOCK_NB)
+                    rmtree(each.path)
+                finally:
+                    os.close(lock)
+
+
+def age_of(entry: os.DirEntry[str]) -> float:
+    """Return how many seconds ago something in a folder was last made or removed."""
+    return time() - entry.stat(follow_symlinks=False).st_mtime
 
 
 def write(path: str, text: str) -> None:

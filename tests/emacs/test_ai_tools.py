@@ -402,9 +402,32 @@ def test_an_emacs_that_is_killed_is_an_error_at_once(emacs_program: str, run: Pa
         editor.process.kill()
         began = time.monotonic()
         assert "without an answer" in text_of(client.receive()["result"])
+        editor.process.wait()  # its socket may be closed after its connections
         assert "no Emacs listens" in text_of(client.tool("use_emacs", text="x"))
         assert time.monotonic() - began < 2
         assert "test_sleep" not in client.tools()
+
+
+def test_a_killed_client_leaves_no_folder_for_long(emacs_program: str, run: Path) -> None:
+    with another(emacs_program, run) as editor:
+        asleep = run / "asleep"
+        asleep.unlink(missing_ok=True)
+        name = ["--server-name", editor.name]
+        with client_of(editor.env, *name) as client, client_of(editor.env, *name) as other:
+            other.tools()
+            client.tools()
+            client.post("tools/call", {"name": "test_sleep"})
+            wait_until(asleep.exists, "the tool runs")
+            (folder,) = editor.socket.parent.glob("duet-rpc-*")
+            long_ago = time.time() - 3600
+            os.utime(folder, (long_ago, long_ago))
+            other.tool("use_emacs", text="x")  # which finds Emacs busy
+            assert folder.exists(), "it is in use"
+            client.process.kill()
+            client.process.wait()
+            other.tool("use_emacs", text="x")
+            assert not folder.exists()
+            assert not [*editor.socket.parent.glob("duet-rpc-*")]
 
 
 def test_a_cancel_ends_the_call_of_a_tool(client: Mcp, editor: Editor) -> None:

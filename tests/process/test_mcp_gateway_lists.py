@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from duet_rpc import __version__
 from tests.gateway import mcp_server as server
 from tests.process.test_mcp import MODERN
 from tests.process.test_mcp_gateway_eras import CLIENTS, ERAS, PREFIX, AnyClient, serve
@@ -115,6 +116,20 @@ def test_kept_lists_that_are_garbage_cost_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_lists_of_other_versions_are_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "duet-rpc" / "lists"
+    folder.mkdir(parents=True)
+    for name in ("0.0.1-0123.json", "0123.json", "0.0.1-0123.json.17.tmp"):
+        (folder / name).write_text("{}")
+    (folder / "0.0.1-folder").mkdir()
+    with serve(tmp_path, "2025-11-25", {"m": server()}, program=SOURCE) as client:
+        list_until(client, "m__ask")
+        wait_until(lambda: "hold" in texts_kept(tmp_path), "the list is kept")
+    names = sorted(each.name for each in folder.iterdir())
+    assert len(names) == 2
+    assert (names[0], names[1][: len(__version__)]) == ("0.0.1-folder", __version__)
+
+
 def test_a_kept_list_of_another_user_is_not_read(tmp_path: Path) -> None:
     slow = tmp_path / "slow"
     backends = {"m": server(slow_file=slow)}

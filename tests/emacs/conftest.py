@@ -18,6 +18,7 @@ from tests.emacs.support import (
     EMACSEN,
     FORWARDED,
     LIBRARY,
+    NO_NATIVE,
     PYZ,
     run,
 )
@@ -46,6 +47,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         **kept,
         "PATH": path,
         "HOME": str(home),
+        **NO_NATIVE,
         "DUET_RPC_EL": str(LIBRARY),
         "DUET_RPC_PYZ": str(PYZ),
     }

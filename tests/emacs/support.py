@@ -21,6 +21,14 @@ EMACSEN = os.environ.get("EMACSEN", "emacs").split()
 SETTLED = "(or duet-rpc--asking (null (duet-rpc--running-calls)))"
 """True where nothing will happen unless the user types."""
 
+ON_TERMINAL = ("-Q", "-nw", "--eval", "(setq native-comp-deferred-compilation nil)")
+"""How Emacs is started on a terminal: without compiling to native code all that it loads.
+
+In a home directory that is new it would do so again each time, and take a CPU for minutes, also
+after it was killed. For Emacs 29 and later the environment says that, too: `NO_NATIVE`.
+"""
+NO_NATIVE = {"EMACS_INHIBIT_AUTOMATIC_NATIVE_COMPILATION": "1"}
+
 FORWARDED = ("PATH", "LANG", "LC_ALL", "TMPDIR")
 
 
@@ -80,9 +88,9 @@ def on_terminal(
     ours, theirs = pty.openpty()
     # A session leader that opens a terminal gets it as its controlling terminal.
     shell = f'exec "$0" "$@" < {os.ttyname(theirs)} > {os.ttyname(theirs)} 2>&1'
-    arguments = ["-Q", "-nw", "-l", str(LIBRARY), "--eval", f"(progn {setup})", "--eval", evaluate]
+    arguments = ["-l", str(LIBRARY), "--eval", f"(progn {setup})", "--eval", evaluate]
     process = subprocess.Popen(
-        ["sh", "-c", shell, emacs, *arguments],
+        ["sh", "-c", shell, emacs, *ON_TERMINAL, *arguments],
         env={**environment, "TERM": "xterm"},
         cwd=environment["HOME"],
         start_new_session=True,

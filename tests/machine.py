@@ -1,0 +1,44 @@
+"""What a busy machine takes from a process, so that a test can tell that from what it promises."""
+
+from __future__ import annotations
+
+import resource
+import time
+from contextlib import suppress
+from pathlib import Path
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return how long a process that is running has computed so far."""
+    # The clock that clock_getcpuclockid(3) names.
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def cpu_seconds_of_children() -> float:
+    """Return how long the children of this process that have exited have computed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+class Stopwatch:
+    """Measures what processes and this one take; waiting for a CPU that others have is not counted.
+
+    So that a promise in seconds can be held to on a machine that does something else as well.
+    """
+
+    def __init__(self, *pids: int) -> None:
+        self._pids = ("self", *pids)
+        self._queued = self._queued_seconds()
+        self._start = time.monotonic()
+
+    def seconds(self) -> float:
+        """Return the time since the start."""
+        return time.monotonic() - self._start - (self._queued_seconds() - self._queued)
+
+    def _queued_seconds(self) -> float:
+        total = 0
+        for pid in self._pids:
+            for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+                with suppress(OSError):  # a thread that has ended
+                    total += int(file.read_text().split()[1])
+        return total / 1e9

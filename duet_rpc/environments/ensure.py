@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.environments.pythons import allows, own_allowed, probe
 from duet_rpc.environments.requirements import EnvironmentFailure
-from duet_rpc.environments.store import key_of, recent_failure, root_folder, use
+from duet_rpc.environments.store import hold, key_of, recent_failure, root_folder, use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from duet_rpc.environments.requirements import Requirements
 
@@ -49,6 +49,20 @@ def ensure(
     return found
 
 
+def find_existing(
+    requirements: Requirements, environ: Mapping[str, str], user: str
+) -> tuple[str, int] | None:
+    """Return the folder and the lock of an environment that a process with `environ` will use.
+
+    None where our own Python will do, or the environment has yet to be made.
+    """
+    if not requirements.dependencies and own_allowed(requirements.requires_python):
+        return None
+    folder = folder_of(requirements, None, environ)
+    lock = hold(folder, user)
+    return None if lock is None else (folder, lock)
+
+
 def why_not_made(requirements: Requirements, python: str | None) -> str | None:
     """Return why the environment for this could not be made a moment ago; None if it may be now.
 
@@ -63,9 +77,11 @@ def why_not_made(requirements: Requirements, python: str | None) -> str | None:
         return None
 
 
-def folder_of(requirements: Requirements, named: str | None) -> str:
+def folder_of(
+    requirements: Requirements, named: str | None, environ: Mapping[str, str] = os.environ
+) -> str:
     """Return the folder of an environment, which may not exist yet."""
-    return os.path.join(root_folder(), key_of(requirements, named))
+    return os.path.join(root_folder(environ), key_of(requirements, named))
 
 
 def find_named(python: str) -> str:

@@ -195,19 +195,27 @@ def recent_failure(folder: str) -> str | None:
         return None
 
 
-def use(folder: str, user: str) -> str | None:
-    """Return the Python of a complete environment, from now on in use by this process.
-
-    Also by the program that it becomes through exec.
-    """
+def hold(folder: str, user: str) -> int | None:
+    """Return the lock of a complete environment, which is in use until all copies are closed."""
     lock = open_lock(folder)
     if lock is None:
         return None
     if not take_lock(lock, folder, exclusive=False) or contents(folder) is None:
         os.close(lock)
         return None
-    os.set_inheritable(lock, True)
     record_use(folder, user)
+    return lock
+
+
+def use(folder: str, user: str) -> str | None:
+    """Return the Python of a complete environment, from now on in use by this process.
+
+    Also by the program that it becomes through exec.
+    """
+    lock = hold(folder, user)
+    if lock is None:
+        return None
+    os.set_inheritable(lock, True)
     return python_of(folder)
 
 

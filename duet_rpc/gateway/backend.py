@@ -7,6 +7,7 @@ to the gateway.
 
 from __future__ import annotations
 
+import os
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from duet_rpc.jsonrpc.errors import INTERNAL_ERROR, OVERSIZE, REQUEST_FAILED, Er
 from duet_rpc.jsonrpc.framing import FRAMINGS
 from duet_rpc.jsonrpc.messages import Failure, Notification, Request, Success
 from duet_rpc.jsonrpc.values import RawJson
+from duet_rpc.workers.start import Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -313,6 +315,10 @@ class Backend:
         self.log.warn("discarded a frame that was not complete in time")
 
     # Its process.
+
+    def find_start(self) -> Start:
+        """Return how its process is started."""
+        return Start(self.settings.command, {**os.environ, **self.settings.env})
 
     def handle_started(self) -> None:
         """Begin the handshake, where the dialect has one that is ours to make."""

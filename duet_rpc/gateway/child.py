@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol, Union
 
-    from duet_rpc.config.processes import ProcessSettings
     from duet_rpc.gateway.loop import Loop, Timer
     from duet_rpc.gateway.runtime import Runtime
     from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.jsonrpc.messages import Message
+    from duet_rpc.workers.start import Start
 
     Invalid = Union[InvalidMessage, list[Union[Message, InvalidMessage]]]
 
@@ -58,7 +58,8 @@ class Child:
 
     def __init__(
         self,
-        settings: ProcessSettings,
+        start: Start,
+        cwd: str | None,
         framing: Framing,
         runtime: Runtime,
         handler: MessageHandler,
@@ -69,12 +70,13 @@ class Child:
         runtime.watchdog.start()
         try:
             process = subprocess.Popen(
-                settings.command,
+                start.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                cwd=settings.cwd,
-                env={**os.environ, **settings.env, VARIABLE: self._mark},
+                cwd=cwd,
+                env={**start.environ, VARIABLE: self._mark},
+                pass_fds=start.descriptors,
                 bufsize=0,
                 start_new_session=True,
                 preexec_fn=runtime.watchdog.add_self,
@@ -82,6 +84,8 @@ class Child:
         except BaseException:
             runtime.watchdog.forget_failed()
             raise
+        finally:
+            start.close()
         runtime.watchdog.add(process.pid)
         assert process.stdin is not None  # noqa: S101 - for the type checker
         assert process.stdout is not None  # noqa: S101

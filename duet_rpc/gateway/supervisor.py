@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.child import MessageHandler
     from duet_rpc.gateway.loop import Timer
     from duet_rpc.gateway.runtime import Runtime, Times
+    from duet_rpc.workers.start import Start
 
     class Supervised(MessageHandler, Protocol):
         """Who is told what happens to the process."""
 
         log: BackendLog
+
+        def find_start(self) -> Start:
+            """Return how the process is started."""
 
         def handle_started(self) -> None:
             """Begin the handshake, or call `connected`."""
@@ -138,16 +142,18 @@ class Supervisor:
     def start_now(self) -> None:
         """Start a process."""
         self._cancel_timer()
+        start = self._owner.find_start()
         try:
             self.child = Child(
-                self._settings,
+                start,
+                self._settings.cwd,
                 FRAMINGS[self._settings.framing],
                 self._runtime,
                 self._owner,
                 self._handle_pipe_closed,
             )
         except (OSError, ValueError) as error:
-            self._handle_failed_start(error)
+            self._handle_failed_start(start.command[0], error)
             return
         self.restarts.started()
         self.reason = ""
@@ -172,8 +178,7 @@ class Supervisor:
         self._cancel_timer()
         self._transition(Event.CONNECTED)
 
-    def _handle_failed_start(self, error: OSError | ValueError) -> None:
-        program = self._settings.command[0]
+    def _handle_failed_start(self, program: str, error: OSError | ValueError) -> None:
         permanent = isinstance(error, ValueError) or error.errno in PERMANENT_ERRORS
         if isinstance(error, ValueError):
             self.reason = f"can't be started: {error}"

@@ -8,6 +8,7 @@ neither answers nor reports that the method was interrupted is stuck in C code, 
 
 from __future__ import annotations
 
+import os
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from duet_rpc.jsonrpc.errors import REQUEST_FAILED, Error
 from duet_rpc.jsonrpc.limits import CANCEL_GRACE
 from duet_rpc.jsonrpc.messages import Failure, Notification, Request
 from duet_rpc.workers.order import CANCELLED, FAILED, FINISHED, PREPARING, READY
+from duet_rpc.workers.start import find_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.runtime import Runtime
     from duet_rpc.jsonrpc.messages import Id, Message
     from duet_rpc.mcp.versions import Version
+    from duet_rpc.workers.start import Start
 
 
 class Running:
@@ -163,7 +166,11 @@ class Worker(Backend):
             self.process.exit_expected = True
             child.close_input()
 
-    # Notifications about itself.
+    # Its process.
+
+    def find_start(self) -> Start:
+        """Return how its process is started: with its environment's Python, if there is one."""
+        return find_start(self.settings.command, {**os.environ, **self.settings.env})
 
     def handle_started(self) -> None:
         """Wait for its notification that it is ready: it may have to make its environment."""

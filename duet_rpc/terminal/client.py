@@ -67,7 +67,9 @@ class Client:
         stderr: IO[bytes] | None = None,
         environ: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        descriptors: Sequence[int] = (),
     ) -> None:
+        """Start it; it inherits `descriptors` beside its pipes."""
         try:
             # In a session of its own: Ctrl-C at the terminal goes to this process only.
             self._process = subprocess.Popen(
@@ -77,6 +79,7 @@ class Client:
                 stderr=stderr,
                 env=environ,
                 cwd=cwd,
+                pass_fds=descriptors,
                 bufsize=0,
                 start_new_session=True,
             )

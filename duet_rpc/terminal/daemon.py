@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from duet_rpc import program
 from duet_rpc.command_line import daemon_flags
 from duet_rpc.terminal.client import Client
+from duet_rpc.workers.order import MAIN
 
 if TYPE_CHECKING:
     from typing import IO
@@ -36,11 +37,20 @@ def start_daemon(
     # With a level of their own a person wants to see the whole log.
     if command == "rpc" and options.log_level is None:
         environ[program.CALLER] = "terminal"
-    cwd = None
-    if worker is not None:
-        environ.update(worker.env)
-        cwd = worker.cwd
-    return Client(program.daemon_command(flags, command), stderr, environ, cwd)
+    words = program.daemon_command(flags, command)
+    if worker is None:
+        return Client(words, stderr, environ)
+    environ.update(worker.env)
+    if worker.name == MAIN:
+        return Client(words, stderr, environ, worker.cwd)
+    # It imports much, and most calls are of methods without packages.
+    from duet_rpc.workers.start import find_start
+
+    start = find_start(words, environ)
+    try:
+        return Client(start.command, stderr, start.environ, worker.cwd, start.descriptors)
+    finally:
+        start.close()
 
 
 def last_line(log: IO[bytes]) -> str:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from duet_rpc.jsonrpc.framing import FRAMINGS
@@ -37,6 +38,10 @@ class ProcessSettings:
         self.start = "lazy"
         self.timeout = 0.0  # seconds; 0 is none
         self.memory: int | None = None  # bytes
+
+    def offers(self, tool: str) -> bool:
+        """Return whether a tool that the process has is offered to AI clients."""
+        return bool(tool)
 
 
 class WorkerSettings(ProcessSettings):
@@ -69,6 +74,17 @@ class BackendSettings(ProcessSettings):
         self.timeout = REQUEST_TIMEOUT
         self.capabilities: dict[str, object] = {}
         self.tools: list[str] = []  # patterns of the tools that are offered; all without any
+
+    def offers(self, tool: str) -> bool:
+        """Return whether a tool is offered; the last pattern that matches decides.
+
+        A tool that none matches is offered where all patterns take tools away.
+        """
+        offered = all(each.startswith("!") for each in self.tools)
+        for pattern in self.tools:
+            if fnmatchcase(tool, pattern.lstrip("!")):
+                offered = not pattern.startswith("!")
+        return offered and bool(tool)
 
     def __str__(self) -> str:
         """Return what is run, as a shell command."""

@@ -8,7 +8,6 @@ to the gateway.
 from __future__ import annotations
 
 import os
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.backend_log import BackendLog
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.child import Invalid
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Runtime
-    from duet_rpc.jsonrpc.messages import Id, Message
+    from duet_rpc.jsonrpc.messages import Message
     from duet_rpc.mcp.versions import Version
 
     class Owner(Protocol):
@@ -70,8 +69,6 @@ class Backend:
 
     def __init__(self, settings: ProcessSettings, owner: Owner, runtime: Runtime) -> None:
         self.settings = settings
-        self.name = settings.name
-        self.title = f"{settings.kind} {settings.name}"
         self.dialect = DIALECTS[settings.dialect]
         self.log = BackendLog(self.title, runtime.log)
         self.pending = PendingRequests(runtime.loop, settings.timeout, self._handle_timeouts)
@@ -80,12 +77,19 @@ class Backend:
         self.session = ServerSession(
             HandshakeParams(capabilities=capabilities)
         )  # with an MCP server
-        self._awaits_params = False  # its process runs, and its handshake can't begin yet
-        self.questions: set[Id] = set()  # to the client, without an answer
-        self._patterns: list[str] = getattr(settings, "tools", [])
         self._framing = FRAMINGS[settings.framing]
         self._owner = owner
         self._backlog = Backlog()  # what waits for the handshake
+
+    @property
+    def name(self) -> str:
+        """The name in the configuration, or that of a worker's file."""
+        return self.settings.name
+
+    @property
+    def title(self) -> str:
+        """The name with the kind before it, for people."""
+        return f"{self.settings.kind} {self.settings.name}"
 
     @property
     def state(self) -> State:
@@ -130,17 +134,6 @@ class Backend:
         """Return the name that one of its tools has for the client."""
         return f"{self.name}{SEPARATOR}{tool}"
 
-    def offers(self, tool: str) -> bool:
-        """Return whether a tool is offered; the last pattern that matches decides.
-
-        A tool that none matches is offered where all patterns take tools away.
-        """
-        offered = all(each.startswith("!") for each in self._patterns)
-        for pattern in self._patterns:
-            if fnmatchcase(tool, pattern.lstrip("!")):
-                offered = not pattern.startswith("!")
-        return offered and bool(tool)
-
     def client_name(self, method: str) -> str:
         """Return the name that one of its methods, or of its messages, has for the client."""
         return f"{self.name}/{method}"
@@ -156,17 +149,6 @@ class Backend:
             self.process.exit_expected = True
         self._send(Notification(method, params), self._owner.fresh_id())
         return None
-
-    def handle_asking(self, id: Id) -> None:
-        """Let no time pass while the client is asked something."""
-        self.questions.add(id)
-        self.pending.pause(1)
-
-    def handle_answered(self, id: Id) -> None:
-        """Let time pass again."""
-        if id in self.questions:
-            self.questions.remove(id)
-            self.pending.pause(-1)
 
     def speaks_stateless(self, _version: Version) -> bool:
         """Return whether a request of a client's version goes to it without translation."""
@@ -253,7 +235,6 @@ class Backend:
         Those that were not sent to it wait for the next one, where that comes soon.
         """
         self.session.forget()
-        self._awaits_params = False
         error = Error.of(REQUEST_FAILED, f"{self.title}: {text}", {"backend": self.name, **data})
         if not self.process.restarts_soon:
             self._backlog.pop_all()
@@ -331,12 +312,12 @@ class Backend:
     def set_handshake_params(self, params: HandshakeParams | None) -> None:
         """Set what the next handshake says of the client; None makes the handshake wait."""
         self.session.params = params
-        if self._awaits_params:
+        if self.session.is_due:
             self._begin_handshake()
 
     def _begin_handshake(self) -> None:
-        self._awaits_params = self.session.params is None
-        if not self._awaits_params:
+        self.session.is_due = self.session.params is None
+        if not self.session.is_due:
             self.process.limit_handshake()
             self.session.negotiate(self._ask, self._handle_negotiated)
 

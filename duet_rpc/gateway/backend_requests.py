@@ -105,7 +105,7 @@ class BackendRequests:
             backend.reply(Failure(request.id, IN_FLIGHT))
             return
         entry.client_id = self._pending.add(entry)
-        backend.handle_asking(request.id)
+        backend.pending.handle_question(request.id)
         params = params_of(request)
         if params is not None:
             params = self._exchange_token(entry, params)
@@ -149,7 +149,7 @@ class BackendRequests:
     def _forget(self, entry: BackendRequest) -> None:
         self._pending.pop(entry.client_id)
         if not entry.is_own and self._received[entry.backend.name].pop(entry.id) is not None:
-            entry.backend.handle_answered(entry.id)
+            entry.backend.pending.handle_answer(entry.id)
         if entry.token is not None:
             self._tokens.pop(entry.token, None)
 

@@ -64,7 +64,7 @@ class Catalog:
         backend = self._backends.get(server)
         if backend is None or backend.dialect is not MCP or not own:
             return None
-        return (backend, own) if kind is not TOOLS or backend.offers(own) else None
+        return (backend, own) if kind is not TOOLS or backend.settings.offers(own) else None
 
     def find_resource(self, uri: str) -> Backend | None:
         """Return the server that has listed a URI, or whose template fits it best."""

@@ -161,7 +161,7 @@ class Gateway(Router):
         found = self._backend_requests.find(during)
         id = found[1] if found is not None and found[0] is worker else None
         if id is None:
-            id = next(iter(worker.questions), None)
+            id = next(iter(worker.pending.questions), None)
         meta = {**params.value["_meta"], DURING[1]: id}
         return RawJson(replace(params.text, DURING, write_id(id)), {**params.value, "_meta": meta})
 

@@ -367,7 +367,7 @@ class Listing:
         except RecursionError:
             backend.log.output(f"left out a {kind.word} that is nested too deeply")
         else:
-            if kind is not TOOLS or backend.offers(entry.own_name):
+            if kind is not TOOLS or backend.settings.offers(entry.own_name):
                 self.left_out += self.entries.setdefault(entry.own_name, entry) is not entry
 
     def report(self, backend: Backend, kind: Kind, is_cut: bool) -> None:

@@ -49,9 +49,9 @@ class PendingRequests:
         self._timeout = timeout  # seconds; 0 is none
         self._calls: dict[Id, Call] = {}  # the ids are numbers
         self._last_activity = 0.0  # when the backend last sent anything
-        self._paused = 0  # by questions to a person that have no answer yet
         self._deadline = Deadline(loop, on_timeout)
         self.tokens: dict[str, tuple[str, int]] = {}  # the client's token as text, the request
+        self.questions: set[Id] = set()  # of the backend to the client, without an answer
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -79,10 +79,16 @@ class PendingRequests:
         """Let the time of all requests begin again: the backend has sent something."""
         self._last_activity = monotonic()
 
-    def pause(self, by: int) -> None:
-        """Count the questions that a person has not answered; meanwhile no time passes."""
-        self._paused += by
+    def handle_question(self, id: Id) -> None:
+        """Let no time pass while the client is asked something."""
+        self.questions.add(id)
         self.note_activity()
+
+    def handle_answer(self, id: Id) -> None:
+        """Let time pass again, unless something else was asked."""
+        if id in self.questions:
+            self.questions.remove(id)
+            self.note_activity()
 
     def pop(self, id: Id) -> Call | None:
         """Remove a request and its tokens, and return it."""
@@ -102,7 +108,7 @@ class PendingRequests:
         for id, call in self._calls.items():
             if call.deadline == inf:
                 continue
-            since = now if self._paused else self._last_activity
+            since = now if self.questions else self._last_activity
             deadline = max(call.deadline, since + self._timeout)
             if deadline > now:
                 self._deadline.set(deadline)

@@ -183,7 +183,7 @@ class Questions:
             suspension = call.suspension = Suspension(backend_id)
         suspension.count += 1
         suspension.questions[f"question-{suspension.count}"] = (request, backend.process.child)
-        backend.handle_asking(request.id)
+        backend.pending.handle_question(request.id)
         self._require_input_soon(call, suspension)
 
     def _require_input_soon(self, call: McpCall, suspension: Suspension) -> None:
@@ -242,7 +242,7 @@ class Questions:
         for key, answer in answers.items():
             if key in suspension.questions and isinstance(answer, dict):
                 question, process = suspension.questions.pop(key)
-                server.handle_answered(question.id)
+                server.pending.handle_answer(question.id)
                 if process is server.process.child:  # and not another, which has not asked
                     server.reply(Success(question.id, raw(member(text, key) or "{}")))
 
@@ -253,7 +253,7 @@ class Questions:
         if suspension is None:
             return
         for question, process in suspension.questions.values():
-            call.server.handle_answered(question.id)
+            call.server.pending.handle_answer(question.id)
             if process is call.server.process.child:
                 call.server.reply(Failure(question.id, NOT_ANSWERED))
         if suspension.outcome is None:

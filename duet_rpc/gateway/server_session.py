@@ -51,6 +51,7 @@ class ServerSession:
         self.handshake: Success | None = None  # its reply, as the handshake era has it
         self.capabilities: dict[str, object] = {}
         self.is_stateless = False
+        self.is_due = False  # the handshake could begin, if its params were known
 
     def negotiate(self, ask: Ask, done: Callable[[str], None]) -> None:
         """Agree on an era; then call a function with why that failed, or with nothing."""

@@ -38,13 +38,20 @@ if TYPE_CHECKING:
 class Running:
     """The request that a worker is busy with."""
 
-    __slots__ = ("began", "id", "is_cancelled", "method")
+    __slots__ = ("began", "id", "is_cancelled", "kill_timer", "method")
 
     def __init__(self, id: Id, method: str) -> None:
         self.id = id
         self.method = method
         self.began = monotonic()
         self.is_cancelled = False
+        self.kill_timer: Timer | None = None  # since it was cancelled
+
+    def keep_alive(self) -> None:
+        """Do not kill the worker: it has reacted to the cancel."""
+        if self.kill_timer is not None:
+            self.kill_timer.cancel()
+            self.kill_timer = None
 
 
 class Worker(Backend):
@@ -62,7 +69,6 @@ class Worker(Backend):
         super().__init__(settings, owner, runtime)
         self._show_message = show_message  # to the user: the level, the text
         self._loop = runtime.loop
-        self._kill_timer: Timer | None = None
         self.running: Running | None = None
         self.python = ""  # that runs it, once it is ready
         self._restart_wanted = False
@@ -95,7 +101,7 @@ class Worker(Backend):
         if not isinstance(message, Request):
             return not len(self._backlog)  # in its turn
         if self.running is not None:
-            return value_at(params_of(message), "_meta", "during") in self.questions
+            return value_at(params_of(message), "_meta", "during") in self.pending.questions
         self.running = Running(message.id, message.method)
         return True
 
@@ -117,8 +123,7 @@ class Worker(Backend):
 
     def _finish(self, id: Id) -> None:
         if self.running is not None and self.running.id == id:
-            self.running = None
-            self._cancel_kill()
+            self._end_running()
             if self._restart_wanted:
                 self.restart_when_idle()
             else:
@@ -191,8 +196,8 @@ class Worker(Backend):
             self._owner.handle_preparing(self, text)
         elif note.method == FAILED:
             self._fail_to_start(text)
-        elif note.method == CANCELLED:
-            self._cancel_kill()  # what is left of the method is its clean-up
+        elif note.method == CANCELLED and self.running is not None:
+            self.running.keep_alive()  # what is left of the method is its clean-up
         elif note.method == FINISHED and self.running is not None:
             self._finish(self.running.id)
 
@@ -216,24 +221,21 @@ class Worker(Backend):
         running = self.running
         if running is not None and running.id == id and not running.is_cancelled:
             running.is_cancelled = True
-            self._kill_timer = self._loop.call_later(CANCEL_GRACE, self._kill)
+            running.kill_timer = self._loop.call_later(CANCEL_GRACE, lambda: self._kill(running))
 
-    def _cancel_kill(self) -> None:
-        if self._kill_timer is not None:
-            self._kill_timer.cancel()
-            self._kill_timer = None
+    def _end_running(self) -> None:
+        if self.running is not None:
+            self.running.keep_alive()
+            self.running = None
 
-    def _kill(self) -> None:
-        self._kill_timer = None
-        method = self.running.method if self.running is not None else "a method"
-        what = f"{method} did not react to its cancellation within {CANCEL_GRACE:g} s"
+    def _kill(self, running: Running) -> None:
+        what = f"{running.method} did not react to its cancellation within {CANCEL_GRACE:g} s"
         self._show_message("warn", f"{what}; {self.title} is being killed and started again")
         self.process.fail(what)
 
     def handle_gone(self, text: str, data: dict[str, object]) -> None:
         """Fail the request that was running; the others wait where a new process comes soon."""
-        self.running = None
-        self._cancel_kill()
+        self._end_running()
         failure, self._failure = self._failure, None
         if failure is not None:  # it exits because of that, and nobody was told since
             self._fail_all(failure)

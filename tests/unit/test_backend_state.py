@@ -87,10 +87,10 @@ def test_requests_expire_in_the_order_of_their_deadlines() -> None:
 def test_no_time_passes_while_a_person_is_asked() -> None:
     pending = PendingRequests(Loop(), 0.01, lambda: None)
     pending.add(1, call())
-    pending.pause(1)
+    pending.handle_question("q")
     time.sleep(0.02)
     assert pending.pop_expired() is None
-    pending.pause(-1)
+    pending.handle_answer("q")
     time.sleep(0.02)
     assert pending.pop_expired() is not None
     endless = PendingRequests(Loop(), 0.0, lambda: None)

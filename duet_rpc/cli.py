@@ -251,16 +251,14 @@ def run_router(
     arguments: Arguments, descriptors: tuple[int, int], config: Config, with_backends: bool
 ) -> None:
     """Serve the user's methods, each in its worker, and the backends; does not return."""
-    from functools import partial
-
     from duet_rpc.gateway.gateway import Gateway
-    from duet_rpc.gateway.runtime import Front
+    from duet_rpc.gateway.runtime import Setup, Times
     from duet_rpc.gateway.serve import serve
     from duet_rpc.server.handover import take_passed
     from duet_rpc.workers.plan import Plan
 
     command, options = arguments.command or "rpc", arguments.options
-    kind: Callable[..., Router] = Gateway
+    kind: Callable[[Setup], Router] = Gateway
     if command == "mcp":
         from duet_rpc.gateway.mcp import McpGateway
 
@@ -273,7 +271,6 @@ def run_router(
     # From `warn` on: its start-up line says nothing that ours does not.
     level = "warn" if log.level_name == "info" else log.level_name
     options.debug |= config.debug
-    front = Front(framing_of(command, options), options.batch, passed)
     plan = Plan(
         daemon_command(daemon_flags(options, level, methods=False), worker_command(command)),
         [*options.methods, *config.methods],
@@ -288,7 +285,9 @@ def run_router(
         for each in config.backends.values()
         if with_backends and (command != "mcp" or each.dialect == "mcp")
     ]
-    serve(descriptors, log, backends, kind=partial(kind, plan=plan, front=front))
+    framing = framing_of(command, options)
+    setup = Setup(descriptors, framing, options.batch, passed, backends, plan, log, Times())
+    serve(setup, kind)
 
 
 def worker_command(command: str) -> str:

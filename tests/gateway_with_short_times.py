@@ -6,11 +6,16 @@ python tests/gateway_with_short_times.py restart=0.1,0.2 stable=1 -- [mcp] [OPTI
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from duet_rpc import cli
 from duet_rpc.gateway import serve as process
-from duet_rpc.gateway.runtime import Times
+from duet_rpc.gateway.runtime import Setup, Times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from duet_rpc.gateway.router import Router
 
 if __name__ == "__main__":
     if "--" not in sys.argv:  # a worker, which is started by the same command
@@ -25,8 +30,8 @@ if __name__ == "__main__":
             setattr(times, name, float(value))
     serve = process.serve
 
-    def serve_with_times(*arguments: Any, **options: Any) -> None:
-        serve(*arguments, **{**options, "times": times})
+    def serve_with_times(setup: Setup, kind: Callable[[Setup], Router]) -> None:
+        serve(setup._replace(times=times), kind)
 
     process.serve = serve_with_times
     sys.argv[1 : at + 1] = [] if sys.argv[at + 1 : at + 2] == ["mcp"] else ["gateway"]

@@ -171,8 +171,15 @@ def subscribe(request: Any) -> None:
     reply(request, {})
 
 
+def about() -> dict[str, Any]:
+    found: dict[str, Any] = {"capabilities": capabilities()}
+    if "instructions" in OPTIONS:
+        found["instructions"] = OPTIONS["instructions"] * int(OPTIONS.get("times", "1"))
+    return found
+
+
 def initialize(request: Any) -> None:
-    body = {"protocolVersion": request["params"]["protocolVersion"], "capabilities": capabilities()}
+    body = {"protocolVersion": request["params"]["protocolVersion"], **about()}
     reply(request, {**body, "serverInfo": {"name": NAME, "version": "1"}})
 
 
@@ -191,7 +198,7 @@ def list_templates(request: Any) -> None:
 
 
 def discover(request: Any) -> None:
-    reply(request, {"supportedVersions": ["2026-07-28"], "capabilities": capabilities()})
+    reply(request, {"supportedVersions": ["2026-07-28"], **about()})
 
 
 def complete(request: Any) -> None:

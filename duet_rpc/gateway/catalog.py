@@ -30,6 +30,7 @@ class Catalog:
         kept: KeptLists | None,
     ) -> None:
         self._backends = backends
+        self.kept = kept  # lists of the last time; None: not used
         self._lists = {
             kind: ServerLists(kind, backends, loop, fresh_id, client, kept)
             for kind in KINDS.values()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from duet_rpc.gateway.client import ClientOwner
     from duet_rpc.gateway.loop import Loop
-    from duet_rpc.gateway.runtime import Front, Times
+    from duet_rpc.gateway.runtime import Setup
     from duet_rpc.jsonrpc.messages import Id, Message
     from duet_rpc.log import Log
 
@@ -43,23 +43,15 @@ BATCH = InvalidMessage(
 class ClientFront:
     """Receives from the client and sends to it."""
 
-    def __init__(
-        self,
-        descriptors: tuple[int, int],
-        front: Front,
-        loop: Loop,
-        log: Log,
-        times: Times,
-        owner: FrontOwner,
-    ) -> None:
-        self._log = log
+    def __init__(self, setup: Setup, loop: Loop, owner: FrontOwner) -> None:
+        self._log = setup.log
         self._owner = owner
-        self._read_timeout = times.read
+        self._read_timeout = setup.times.read
         self.connection = ClientConnection(
-            descriptors, loop, front.framing, times.read, self, owner
+            setup.descriptors, loop, setup.framing, setup.times.read, self, owner
         )
         self._batches = Batches(self.connection.send)
-        self.accepts_batches = front.batch
+        self.accepts_batches = setup.batch
 
     def send(self, message: Message) -> None:
         """Send a message to the client, or keep it for the array that it belongs to."""

@@ -38,16 +38,11 @@ from duet_rpc.server.rpc import DISCOVER, METHODS_CHANGED
 from duet_rpc.server.user_methods import LOAD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from duet_rpc.config.processes import BackendSettings
     from duet_rpc.gateway.backend import Backend
     from duet_rpc.gateway.lists import Kind, Merged
     from duet_rpc.gateway.pending import Outcome
-    from duet_rpc.gateway.runtime import Front, Times
-    from duet_rpc.log import Log
+    from duet_rpc.gateway.runtime import Setup
     from duet_rpc.server.handover import Passed
-    from duet_rpc.workers.plan import Plan
 
 DURING = ("_meta", "during")  # the question that the client is answering
 
@@ -55,19 +50,11 @@ DURING = ("_meta", "during")  # the question that the client is answering
 class Gateway(Router):
     """Routes messages between one client and the backends that it names."""
 
-    def __init__(
-        self,
-        descriptors: tuple[int, int],
-        log: Log,
-        backends: Iterable[BackendSettings],
-        times: Times,
-        plan: Plan,
-        front: Front,
-    ) -> None:
-        super().__init__(descriptors, log, backends, times, plan, front)
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self._own = OwnMethods(
             self._backends,
-            log,
+            setup.log,
             self._front.send,
             self._count_pending,
             self._set_level,
@@ -76,15 +63,13 @@ class Gateway(Router):
         self._workers.on_change = self._announce_methods
         self._client_knows_methods = False  # and is to be notified of changes
         self._level: str | None = None  # that somebody has set
-        if front.passed is not None:
-            self._take_over(front.passed, plan)
+        if setup.passed is not None:
+            self._take_over(setup.passed)
 
-    def _take_over(self, passed: Passed, plan: Plan) -> None:
+    def _take_over(self, passed: Passed) -> None:
         """Go on where a daemon has left off."""
-        for path in passed.loaded:
-            plan.add_source(path)
         self._client_knows_methods = passed.knows_methods
-        self._runtime.client.feed(passed.input)
+        super()._take_over(passed)
         if passed.knows_methods:
             seconds = self._runtime.times.list
             self._runtime.loop.call_soon(lambda: self._workers.collect(seconds, bool))

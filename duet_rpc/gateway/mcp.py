@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from duet_rpc.gateway.client_session import ClientSession
 from duet_rpc.gateway.dialects import MCP
+from duet_rpc.gateway.instructions import Instructions
 from duet_rpc.gateway.kept import KeptLists
 from duet_rpc.gateway.lists import CHANGED, KINDS, RESOURCES, TEMPLATES, Patience
 from duet_rpc.gateway.names import Names
 from duet_rpc.gateway.own import refuse
-from duet_rpc.gateway.questions import McpCall, Questions, askable
+from duet_rpc.gateway.questions import McpCall, Questions
 from duet_rpc.gateway.router import Router
 from duet_rpc.gateway.server_logs import MESSAGE, ServerLogs
-from duet_rpc.gateway.server_session import HandshakeParams
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.subscriptions import (
     LISTEN,
@@ -30,59 +31,26 @@ from duet_rpc.gateway.subscriptions import (
 from duet_rpc.gateway.wire import id_in, params_of, raw, value_at
 from duet_rpc.gateway.worker import Worker
 from duet_rpc.jsonrpc.errors import METHOD_NOT_FOUND, TITLES, Error, RpcError
+from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.messages import Notification, Request, Success
 from duet_rpc.mcp.logging import check_level
-from duet_rpc.mcp.session import SET_LEVEL, Session, resource_not_found
-from duet_rpc.mcp.versions import (
-    CAPABILITIES_KEY,
-    LATEST_HANDSHAKE,
-    LOG_LEVEL_KEY,
-    VERSION_KEY,
-    VERSIONS,
-)
+from duet_rpc.mcp.session import SET_LEVEL, resource_not_found
+from duet_rpc.mcp.versions import CAPABILITIES_KEY, LOG_LEVEL_KEY
 from duet_rpc.server import dispatch
 from duet_rpc.server.dispatch import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from duet_rpc.config.processes import BackendSettings, WorkerSettings
+    from duet_rpc.config.processes import WorkerSettings
     from duet_rpc.gateway.backend import Backend
     from duet_rpc.gateway.lists import Kind, Merged
     from duet_rpc.gateway.pending import Outcome
-    from duet_rpc.gateway.runtime import Front, Times
-    from duet_rpc.jsonrpc.messages import Id
-    from duet_rpc.log import Log
-    from duet_rpc.mcp.session import Params
+    from duet_rpc.gateway.runtime import Setup
     from duet_rpc.mcp.versions import Version
     from duet_rpc.server.handover import Passed
-    from duet_rpc.workers.plan import Plan
 
 ROOTS_CHANGED = "notifications/roots/list_changed"
-
-
-class GatewaySession(Session):
-    """The client's handshake, where all kinds of things are offered."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._methods |= {SUBSCRIBE, UNSUBSCRIBE, LISTEN}
-
-    def begin(self, id: Id, method: str, params: object) -> Version | str | None:
-        """Answer what every server answers alike, or return the version of the request."""
-        version = super().begin(id, method, params)
-        only_in = {LISTEN: True, SUBSCRIBE: False, UNSUBSCRIBE: False}
-        if not isinstance(version, (str, type(None))) and method in only_in:
-            return version if version.stateless is only_in[method] else None
-        return version
-
-    def _capabilities(self, version: Version) -> Params:
-        offered = super()._capabilities(version)
-        offered["resources"] = {**offered["resources"], "subscribe": True}  # type: ignore[dict-item]
-        if version.stateless:  # where changes are sent on a stream
-            for name in ("tools", "resources", "prompts"):
-                offered[name] = {**offered[name], "listChanged": True}  # type: ignore[dict-item]
-        return offered
 
 
 class McpGateway(Router):
@@ -91,31 +59,21 @@ class McpGateway(Router):
     dialect = MCP
     replies_to_cancelled = False
 
-    def __init__(
-        self,
-        descriptors: tuple[int, int],
-        log: Log,
-        backends: Iterable[BackendSettings],
-        times: Times,
-        plan: Plan,
-        front: Front,
-    ) -> None:
-        self._session = GatewaySession()
-        self._params: HandshakeParams | None = None  # for servers, once known
-        super().__init__(descriptors, log, backends, times, plan, front)
-        self._batch = front.batch  # asked for on the command line
-        self._announced: set[Kind] = set()  # and not asked for since
-        send = self._front.send
+    def __init__(self, setup: Setup) -> None:
+        self._session = ClientSession(setup.batch)
+        super().__init__(setup)
+        loop, send = self._runtime.loop, self._front.send
         self._names = Names(self._catalog, self._backends, self._workers)
         self._questions = Questions(
-            self._runtime.loop, self._requests, self._backend_requests, times.answer
+            loop, self._requests, self._backend_requests, setup.times.answer
         )
         self._logs = ServerLogs(self._backends, send)
         self._subscriptions = Subscriptions(self._catalog, self._requests, send)
+        self._instructions = Instructions(self._backends, loop, self._catalog.kept)
         for backend in self._backends.values():
             backend.set_handshake_params(None)
-        if front.passed is not None:
-            self._take_over(front.passed, plan)
+        if setup.passed is not None:
+            self._take_over(setup.passed)
 
     def _find_kept_lists(self) -> KeptLists | None:
         return KeptLists()
@@ -126,23 +84,16 @@ class McpGateway(Router):
     def _make_worker(self, settings: WorkerSettings) -> Worker:
         settings.dialect, settings.framing = "mcp", "lines"
         worker = super()._make_worker(settings)
-        worker.set_handshake_params(self._params)
+        worker.set_handshake_params(self._session.params)
         return worker
 
-    def _take_over(self, passed: Passed, plan: Plan) -> None:
+    def _take_over(self, passed: Passed) -> None:
         """Go on where a daemon has left off."""
-        for path in passed.loaded:
-            plan.add_source(path)
-        self._runtime.client.feed(passed.input)
+        super()._take_over(passed)
         if passed.handshake is not None:
-            self._session.handshake = VERSIONS[passed.handshake]
-            self._session.capabilities = passed.capabilities
-            self._handle_handshake()
+            self._session.take_over(passed.handshake, passed.capabilities)
+            self._begin_handshakes()
             self._runtime.loop.call_soon(self._announce_all)
-
-    @property
-    def _has_handshake(self) -> bool:
-        return self._session.handshake is not None
 
     # Messages of the client.
 
@@ -167,15 +118,16 @@ class McpGateway(Router):
         if self._requests.refuse_duplicate(request):
             return
         id, method, params = request.id, request.method, params_of(request)
+        known = self._session.params
         try:
             version = self._session.begin(id, method, None if params is None else params.value)
-            if self._params is None and value_at(params, "_meta", VERSION_KEY) is not None:
-                capabilities = value_at(params, "_meta", CAPABILITIES_KEY)
-                self._begin_handshakes(LATEST_HANDSHAKE, capabilities)
+            if self._session.params is not known:
+                self._begin_handshakes()
             if isinstance(version, str):
-                if method == "initialize":
-                    self._handle_handshake()
-                self._front.send(Success(id, raw(version)))
+                if method == "ping":
+                    self._front.send(Success(id, raw(version)))
+                else:
+                    self._introduce(request, version)
             elif version is None:
                 self._refuse(request, dispatch.not_found(method))
             elif method in KINDS:
@@ -201,24 +153,30 @@ class McpGateway(Router):
     def _refuse(self, request: Request, refused: Refused) -> None:
         refuse(request, refused, self._runtime.log, self._front.send)
 
-    def _handle_handshake(self) -> None:
-        """Tell the servers the version and the capabilities of the client's handshake."""
-        handshake = self._session.handshake
-        self._front.accepts_batches = self._batch or (handshake is not None and handshake.batch)
-        version = LATEST_HANDSHAKE if handshake is None else handshake.name
-        self._begin_handshakes(version, self._session.capabilities)
-
-    def _begin_handshakes(self, version: str, capabilities: object) -> None:
+    def _begin_handshakes(self) -> None:
         """Let the servers' handshakes begin, with what can be asked of the client."""
-        self._params = HandshakeParams(version, askable(capabilities))
+        self._front.accepts_batches = self._session.accepts_batches
         for backend in self._backends.values():
-            backend.set_handshake_params(self._params)
+            backend.set_handshake_params(self._session.params)
+
+    def _introduce(self, request: Request, text: str) -> None:
+        """Reply with what we are, and with the instructions of the servers."""
+        id = self._requests.begin_own(request)
+        if id is None:
+            return
+
+        def done(instructions: str) -> None:
+            if self._requests.is_own(id):
+                added = f',"instructions":{dumps(instructions)}' if instructions else ""
+                self._requests.finish_own(id, raw(f"{text[:-1]}{added}}}"))
+
+        self._instructions.collect(self._runtime.times.list_at_once, done)
 
     # Lists and calls.
 
     def _list(self, request: Request, kind: Kind, version: Version) -> None:
         self._workers.scan()
-        self._announced.discard(kind)
+        self._subscriptions.handle_listed(kind)
         id = self._requests.begin_own(request)
         if id is None:
             return
@@ -297,7 +255,8 @@ class McpGateway(Router):
             if method == "ping":
                 backend.reply(Success(message.id, {}))
             else:
-                client = self._session.capabilities or {} if self._has_handshake else None
+                has_handshake = self._session.has_handshake
+                client = self._session.capabilities or {} if has_handshake else None
                 self._questions.handle_request(backend, message, client)
         elif method in CHANGED:
             for kind in CHANGED[method]:
@@ -310,9 +269,9 @@ class McpGateway(Router):
         elif method == MCP.cancel:
             self._backend_requests.cancel(backend, params)
         elif method == MESSAGE:
-            self._logs.handle_message(backend, params, self._has_handshake)
+            self._logs.handle_message(backend, params, self._session.has_handshake)
         elif method == UPDATED:
-            self._subscriptions.handle_updated(value_at(params, "uri"), self._has_handshake)
+            self._subscriptions.handle_updated(value_at(params, "uri"), self._session.has_handshake)
 
     def handle_backend_state(self, backend: Backend) -> None:
         """Ask a server that is ready for its lists; MCP has no word for any other state."""
@@ -323,16 +282,12 @@ class McpGateway(Router):
             self._catalog.forget(backend.name)
             if backend.state is not State.STARTING:
                 self._backend_requests.cancel_all(backend)
+        self._instructions.handle_state(backend)
 
     def _announce_all(self) -> None:
         for kinds in CHANGED.values():
             self._announce(kinds[0])
 
     def _announce(self, kind: Kind) -> None:
-        """Announce a changed list, once until the client asks for it: servers may do so often."""
-        method = f"notifications/{kind.capability}/list_changed"
-        kinds = CHANGED[method]
-        if not self._announced.issuperset(kinds) and self._subscriptions.announce(
-            method, self._has_handshake
-        ):
-            self._announced.update(kinds)
+        """Notify the client that a list has changed."""
+        self._subscriptions.announce(kind, self._session.has_handshake)

@@ -26,15 +26,12 @@ from duet_rpc.jsonrpc.messages import Failure, Notification, Request
 from duet_rpc.log import DEBUG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from duet_rpc.config.processes import BackendSettings, WorkerSettings
+    from duet_rpc.config.processes import WorkerSettings
     from duet_rpc.gateway.kept import KeptLists
     from duet_rpc.gateway.lists import Kind
-    from duet_rpc.gateway.runtime import Front, Times
+    from duet_rpc.gateway.runtime import Setup
     from duet_rpc.jsonrpc.messages import Id, Message
-    from duet_rpc.log import Log
-    from duet_rpc.workers.plan import Plan
+    from duet_rpc.server.handover import Passed
 
 
 class Router:
@@ -43,19 +40,11 @@ class Router:
     dialect = PLAIN  # how the client speaks of progress and cancel
     replies_to_cancelled = True
 
-    def __init__(
-        self,
-        descriptors: tuple[int, int],
-        log: Log,
-        backends: Iterable[BackendSettings],
-        times: Times,
-        plan: Plan,
-        front: Front,
-    ) -> None:
-        loop = Loop()
-        self._front = ClientFront(descriptors, front, loop, log, times, self)
-        self._runtime = runtime = Runtime(loop, log, times, self._front.connection)
-        self._backends = {each.name: Backend(each, self, runtime) for each in backends}
+    def __init__(self, setup: Setup) -> None:
+        loop, log = Loop(), setup.log
+        self._front = ClientFront(setup, loop, self)
+        self._runtime = runtime = Runtime(loop, log, setup.times, self._front.connection)
+        self._backends = {each.name: Backend(each, self, runtime) for each in setup.backends}
         self._requests = ClientRequests(
             self._backends, log, self._front.send, self.dialect, self.replies_to_cancelled
         )
@@ -65,7 +54,15 @@ class Router:
         )
         self._catalog.on_change(self._announce)
         self._shutdown = Shutdown(runtime, self._backends.values(), self._requests)
-        self._workers = Workers(plan, self._backends, self._make_worker, self.fresh_id, runtime)
+        self._workers = Workers(
+            setup.plan, self._backends, self._make_worker, self.fresh_id, runtime
+        )
+
+    def _take_over(self, passed: Passed) -> None:
+        """Go on where a daemon has left off."""
+        for path in passed.loaded:
+            self._workers.add_source(path)
+        self._runtime.client.feed(passed.input)
 
     def _make_worker(self, settings: WorkerSettings) -> Worker:
         return Worker(settings, self, self._runtime, self._show_message)

@@ -8,14 +8,17 @@ from duet_rpc.gateway.leftovers import Leftovers
 from duet_rpc.gateway.starts import StartQueue
 from duet_rpc.gateway.watchdog import Watchdog
 from duet_rpc.jsonrpc import limits
-from duet_rpc.jsonrpc.framing import CONTENT_LENGTH
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from duet_rpc.config.processes import BackendSettings
     from duet_rpc.gateway.client import ClientConnection
     from duet_rpc.gateway.loop import Loop
     from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.log import Log
     from duet_rpc.server.handover import Passed
+    from duet_rpc.workers.plan import Plan
 
 
 class Times:
@@ -31,12 +34,17 @@ class Times:
         self.answer = limits.ANSWER_TIMEOUT
 
 
-class Front(NamedTuple):
-    """How the client is spoken to, and what a daemon before us has begun."""
+class Setup(NamedTuple):
+    """What a router is made from: its client, its backends and the user's methods."""
 
-    framing: Framing | None = CONTENT_LENGTH  # None: the one that its first byte tells
-    batch: bool = False  # arrays are accepted
-    passed: Passed | None = None
+    descriptors: tuple[int, int]  # of the client
+    framing: Framing | None  # of the client; None: the one that its first byte tells
+    batch: bool  # arrays are accepted, which was asked for on the command line
+    passed: Passed | None  # what a daemon before us has begun
+    backends: Sequence[BackendSettings]
+    plan: Plan  # which workers there are to be
+    log: Log
+    times: Times
 
 
 class Runtime:

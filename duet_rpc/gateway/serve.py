@@ -9,36 +9,27 @@ from typing import TYPE_CHECKING
 
 from duet_rpc import __version__
 from duet_rpc.failures import describe
-from duet_rpc.gateway.runtime import Times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from duet_rpc.config.processes import BackendSettings
     from duet_rpc.gateway.router import Router
-    from duet_rpc.log import Log
+    from duet_rpc.gateway.runtime import Setup
 
 SPARE_DESCRIPTORS = 64
 
 
-def serve(
-    descriptors: tuple[int, int],
-    log: Log,
-    backends: Iterable[BackendSettings],
-    kind: Callable[..., Router],
-    times: Times | None = None,
-) -> None:
+def serve(setup: Setup, kind: Callable[[Setup], Router]) -> None:
     """Serve one client until it or a signal ends it; does not return."""
-    code = 1
+    code, log = 1, setup.log
     gateway = None
     try:
         log.info(
             f"duet-rpc {__version__} router started: pid {os.getpid()}, "
             f"level {log.level_name}, log to {log.sink}"
         )
-        settings = list(backends)
-        raise_limit(len(settings))
-        gateway = kind(descriptors, log, settings, times or Times())
+        raise_limit(len(setup.backends))
+        gateway = kind(setup)
         code = gateway.run()
     except OSError as error:
         log.error(f"input or output failed: {error.strerror}")

@@ -50,6 +50,7 @@ class ServerSession:
         """Discard what was agreed on: the next process negotiates again."""
         self.handshake: Success | None = None  # its reply, as the handshake era has it
         self.capabilities: dict[str, object] = {}
+        self.instructions = ""
         self.is_stateless = False
         self.is_due = False  # the handshake could begin, if its params were known
 
@@ -91,6 +92,8 @@ class ServerSession:
             return f"refused the handshake: its reply names no {required}"
         capabilities = _value_of(outcome, "capabilities")
         self.capabilities = capabilities if isinstance(capabilities, dict) else {}
+        instructions = _value_of(outcome, "instructions")
+        self.instructions = instructions.strip() if isinstance(instructions, str) else ""
         self.handshake = _as_handshake(outcome) if self.is_stateless else outcome
         return ""
 

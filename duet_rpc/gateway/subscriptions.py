@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.backend import Backend
     from duet_rpc.gateway.catalog import Catalog
     from duet_rpc.gateway.client_requests import ClientRequests
+    from duet_rpc.gateway.lists import Kind
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.jsonrpc.messages import Id, Message, Request
 
@@ -57,6 +58,7 @@ class Subscriptions:
         self._streams: dict[int, Stream] = {}
         self._uris: set[str] = set()  # subscribed to without a stream
         self._at_servers: dict[str, tuple[Backend, int]] = {}  # by URI; and the id of a stream
+        self._announced: set[Kind] = set()  # lists that the client has not asked for since
 
     # Subscriptions of the client.
 
@@ -100,15 +102,23 @@ class Subscriptions:
 
     # Notifications to the client.
 
-    def announce(self, method: str, has_handshake: bool) -> bool:
-        """Notify the client that a list has changed; return whether it wanted to know."""
+    def announce(self, kind: Kind, has_handshake: bool) -> None:
+        """Announce a changed list, once until the client asks for it: servers may do so often."""
+        method = f"notifications/{kind.capability}/list_changed"
+        if self._announced.issuperset(CHANGED[method]):
+            return
+        wanting = [each for each in self._open_streams() if FIELDS[method] in each.fields]
         if has_handshake:
             self._send(Notification(method))
-            return True
-        wanting = [each for each in self._open_streams() if FIELDS[method] in each.fields]
-        for stream in wanting:
-            self._send_to(stream, method, {})
-        return bool(wanting)
+        else:
+            for stream in wanting:
+                self._send_to(stream, method, {})
+        if has_handshake or wanting:
+            self._announced.update(CHANGED[method])
+
+    def handle_listed(self, kind: Kind) -> None:
+        """Note that the client asks for a list: it is to be told of the next change."""
+        self._announced.discard(kind)
 
     def handle_updated(self, uri: object, has_handshake: bool) -> None:
         """Notify the client of an updated resource, where it has subscribed to that."""

@@ -144,6 +144,10 @@ class Workers:
         text = read(worker.settings.methods[0])
         return None if text is None else sha256(text).hexdigest()
 
+    def add_source(self, path: str) -> None:
+        """Add a file that a daemon before us has loaded."""
+        self._plan.add_source(path)
+
     def add_file(self, path: str) -> None:
         """Add a file of methods, for as long as this process runs."""
         self._plan.add_source(path)

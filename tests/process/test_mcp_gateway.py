@@ -362,7 +362,7 @@ def test_a_server_that_dies_costs_its_own_calls(tmp_path: Path, version: str) ->
 
 
 def test_a_slow_server_is_announced_when_it_is_ready(tmp_path: Path) -> None:
-    slow = backend("mcp", "slow-handshake=4", framing="lines", dialect="mcp")
+    slow = backend("mcp", "slow-handshake=7", framing="lines", dialect="mcp")
     with serve(tmp_path, "2025-11-25", {"slow": slow, "echo": ECHO}) as client:
         start = time.monotonic()
         assert "echo__tool0" in client.tools()

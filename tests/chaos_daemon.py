@@ -158,7 +158,7 @@ class Chaos:
         self._cancelled: set[int] = set()
         self._hanging: dict[int, float] = {}  # when to cancel them
         self._out = bytearray()
-        self._in = b""
+        self._in = bytearray()
         self._pause = {"read": 0.0, "write": 0.0, "edit": 0.0, "signal": 0.0}
         self._hostile = self._write_files()
         self.process = self._start()
@@ -278,7 +278,7 @@ class Chaos:
     def _check(self) -> None:
         while True:
             assert self._in[:16] == b"Content-Length: "[: len(self._in)], self._in[:200]
-            body, self._in = take_content_length(self._in)
+            body = take_content_length(self._in)
             if body is None:
                 return
             message: dict[str, Any] = json.loads(body.decode())
@@ -388,7 +388,7 @@ class Chaos:
         rest = stdout.read()
         code = self.process.wait(PATIENCE)
         took = time.monotonic() - start
-        assert (code, self._in) == (0, b""), f"exit code {code} after {way}"
+        assert (code, bytes(self._in)) == (0, b""), f"exit code {code} after {way}"
         assert took < WINDOW, f"it took {took:.2f} s to leave after {way}"
         for body in split_frames(rest):
             message = json.loads(body)

@@ -86,7 +86,7 @@ class Held:
         )
         for descriptor in (theirs_in, theirs_out, theirs_err):
             os.close(descriptor)
-        self._received = b""
+        self._received = bytearray()
         STATES[state](self)
 
     def send(self, data: bytes) -> None:
@@ -99,7 +99,7 @@ class Held:
         body = None
         while body is None:
             self._received += self._read()
-            body, self._received = take_content_length(self._received)
+            body = take_content_length(self._received)
 
     def _read(self) -> bytes:
         with selectors.DefaultSelector() as waiting:
@@ -140,7 +140,7 @@ class Held:
         log = b""
         while piece := os.read(self.stderr, 1 << 20):
             log += piece
-        return self._received[self.filler :], log.decode()
+        return bytes(self._received[self.filler :]), log.decode()
 
     def clean_up(self) -> None:
         """Leave nothing behind."""

@@ -58,7 +58,7 @@ class Soak:
         self.sent = self.hostile = self.received = self.signals = 0
         self.expected: deque[tuple[str, Error | Answer]] = deque()
         self._out = bytearray()
-        self._in = b""
+        self._in = bytearray()
         self._read_at = self._write_at = 0.0
         self._stopped_until = self._trouble_at = 0.0
         self._in_step = 0  # requests still to be sent one at a time
@@ -174,7 +174,7 @@ class Soak:
 
     def _check(self) -> None:
         while True:
-            body, self._in = take_content_length(self._in)
+            body = take_content_length(self._in)
             if body is None:
                 return
             reply = load(body)
@@ -296,7 +296,7 @@ class Soak:
         assert self.process.wait(10) == 0
         assert self.process.stdout is not None
         assert self.process.stdout.read() == b""
-        assert (self._in, list(self.expected)) == (b"", [])
+        assert (bytes(self._in), list(self.expected)) == (b"", [])
         log = (self.folder / "stderr").read_text()
         assert "Traceback" not in log
         if self._memory:

@@ -112,26 +112,34 @@ def split_frames(data: bytes) -> list[bytes]:
     return bodies
 
 
-def take_content_length(data: bytes) -> tuple[bytes | None, bytes]:
-    """Take one reply off what has come: its body, or None, and the rest."""
-    head, blank, rest = data.partition(b"\r\n\r\n")
-    length = int(head.removeprefix(b"Content-Length: ")) if blank else 0
-    return (rest[:length], rest[length:]) if blank and len(rest) >= length else (None, data)
+def take_content_length(data: bytearray) -> bytes | None:
+    """Take one reply off the beginning of what has come; return its body, None before its end."""
+    end = data.find(b"\r\n\r\n")
+    return None if end < 0 else _take(data, end + 4, int(data[len(b"Content-Length: ") : end]))
 
 
-def take_length_prefixed(data: bytes) -> tuple[bytes | None, bytes]:
+def take_length_prefixed(data: bytearray) -> bytes | None:
     """Do the same for four bytes of length."""
-    end = 4 + int.from_bytes(data[:4], "big")
-    if len(data) <= max(4, end):
-        return None, data
-    assert data[end : end + 1] == b"\n"
-    return data[4:end], data[end + 1 :]
+    length = int.from_bytes(data[:4], "big")
+    body = _take(data, 4, length + 1) if len(data) > 4 else None
+    assert body is None or body.endswith(b"\n")
+    return None if body is None else body[:-1]
 
 
-def take_line(data: bytes) -> tuple[bytes | None, bytes]:
+def take_line(data: bytearray) -> bytes | None:
     """Do the same for lines."""
-    line, newline, rest = data.partition(b"\n")
-    return (line, rest) if newline else (None, data)
+    end = data.find(b"\n")
+    body = None if end < 0 else _take(data, 0, end + 1)
+    return None if body is None else body[:-1]
+
+
+def _take(data: bytearray, start: int, length: int) -> bytes | None:
+    """Take bytes and what is before them, once they are there: large ones are copied once."""
+    if len(data) < start + length:
+        return None
+    body = bytes(data[start : start + length])
+    del data[: start + length]
+    return body
 
 
 TAKE = {
@@ -180,7 +188,7 @@ class Client:
         self.process = subprocess.Popen(
             [str(word) for word in command], env=environ, bufsize=0, **{**pipes, **options}
         )
-        self._buffer = b""
+        self._buffer = bytearray()
         self._take_from = TAKE[framing]
 
     def send(self, data: bytes) -> None:
@@ -207,8 +215,7 @@ class Client:
         return found
 
     def _take(self) -> bytes | None:
-        body, self._buffer = self._take_from(self._buffer)
-        return body
+        return self._take_from(self._buffer)
 
     def _read(self, seconds: float) -> bytes | None:
         assert self.process.stdout is not None
@@ -262,7 +269,7 @@ class Client:
         """End the input; return exit code, the replies still unread, and the log."""
         self.close_input()
         out, err = self.process.communicate(timeout=PATIENCE)
-        bodies = split_frames(self._buffer + (out or b""))
+        bodies = split_frames(bytes(self._buffer) + (out or b""))
         return self.process.returncode, [load(body) for body in bodies], (err or b"").decode()
 
     def wait(self) -> tuple[int, float]:

@@ -145,15 +145,15 @@ def test_ids_without_measure_in_flight_cost_little_memory(tmp_path: Path, kind: 
     with gateway(tmp_path, {"a": backend()}) as client:
         client.ask("a/pid")
         refused = 0
-        for number in range(40):
+        for number in range(12):
             digits = f"{number + 10}" + "1" * 4_000_000
             id = digits if kind == "number" else f'"{digits}"'
             client.send(frame(f'{{"jsonrpc":"2.0","id":{id},"method":"a/hold"}}'))
             if number > 1:
                 assert b"queue-full" in client.receive_raw()
                 refused += 1
-        assert refused == 38
-        assert peak(client) < 150_000
+        assert refused == 10
+        assert peak(client) < 80_000, "kB; with all that was refused it would be 100,000"
         client.send(request("r", "a/release"))
         assert sum(len(client.receive_raw()) > 4_000_000 for _ in range(3)) == 2
         client.send(frame(f'{{"jsonrpc":"2.0","id":"{"x" * 9_000_000}","method":"a/id"}}'))

@@ -175,9 +175,9 @@ class McpHandler:
 
         def call(context: Context | None) -> str:
             nonlocal arguments_fit
-            arguments = method.bind(given)
+            arguments = method.bind(given, context)
             arguments_fit = True
-            return method.run(arguments, context)
+            return method.write(method.function(**arguments))
 
         def write(result: str) -> str:
             return finish(write_result(result, method, version), version)

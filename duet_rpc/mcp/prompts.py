@@ -44,7 +44,7 @@ def describe_prompt(method: Method, version: Version) -> dict[str, object]:
 
 def write_messages(method: Method, given: dict[str, object], context: Context | None) -> str:
     """Call the function of a prompt; return the members of the result."""
-    value = loads(method.run(method.bind(read_texts(method, given)), context))
+    value = loads(method.call(read_texts(method, given), context))
     messages = [_message(each, method) for each in (value if isinstance(value, list) else [value])]
     return f'"description":{dumps(description(method))},"messages":{dumps(messages)}'
 

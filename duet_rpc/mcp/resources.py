@@ -47,7 +47,7 @@ def mime_of(method: Method) -> str | None:
 
 def read(method: Method, uri: str, values: dict[str, str], context: Context | None) -> str:
     """Call the function of a resource; return the members of the result."""
-    value = method.produce(method.bind(read_texts(method, values)), context)
+    value = method.function(**method.bind(read_texts(method, values), context))
     is_bytes = isinstance(value, (bytes, bytearray))
     content = {"uri": uri, **_content(method.write(value), is_bytes, method)}
     return f'"contents":[{dumps(content)}]'

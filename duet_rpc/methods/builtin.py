@@ -13,6 +13,7 @@ from duet_rpc.methods.method import Method, Mismatch, Param, json_type
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from duet_rpc.methods.context import Context
     from duet_rpc.methods.method import Params, Schema
     from duet_rpc.methods.registry import Registry
 
@@ -51,11 +52,11 @@ class Initialize(Method):
 
     __slots__ = ()
 
-    def bind(self, params: Params) -> dict[str, object]:
+    def bind(self, params: Params, context: Context | None = None) -> dict[str, object]:
         """Take any object; LSP clients that announce capabilities want to be told some."""
         if isinstance(params, dict):
             return {"lsp": "capabilities" in params}
-        return super().bind(params)
+        return super().bind(params, context)
 
 
 def initialize(lsp: bool = False) -> object:

@@ -147,28 +147,13 @@ class Method:
         send: Callable[[str], None] | None = None,
     ) -> str:
         """Check the parameters, call the function and return its result as JSON text."""
-        return self.run(self.bind(params), context, send)
+        return self.write(self.function(**self.bind(params, context)), send)
 
-    def run(
-        self,
-        arguments: dict[str, object],
-        context: Context | None = None,
-        send: Callable[[str], None] | None = None,
-    ) -> str:
-        """Call the function with what `bind` has made of the parameters.
+    def write(self, value: Any, send: Callable[[str], None] | None = None) -> str:
+        """Check what the function has returned and write it as JSON.
 
         The pieces of a method that streams go to `send`, as JSON text, if there is one.
         """
-        return self.write(self.produce(arguments, context), send)
-
-    def produce(self, arguments: dict[str, object], context: Context | None) -> Any:
-        """Call the function; return what it returns."""
-        if self.context is not None:
-            arguments[self.context] = context
-        return self.function(**arguments)
-
-    def write(self, value: Any, send: Callable[[str], None] | None = None) -> str:
-        """Check what the function has returned and write it as JSON."""
         if self.streams is not None:
             return run_stream(value, self.streams, self._encode, send)
         return self._encode(value)
@@ -187,8 +172,8 @@ class Method:
             what = f"{name_of(error)} in it" if own else str(error)
             raise BadResult(f"{what} (returned by {self.place})", self.source) from None
 
-    def bind(self, params: Params) -> dict[str, object]:
-        """Check parameters given by name or by position."""
+    def bind(self, params: Params, context: Context | None = None) -> dict[str, object]:
+        """Check parameters given by name or by position; return the function's arguments."""
         expected = self.params
         given: dict[str, object]
         if isinstance(params, list):
@@ -216,6 +201,8 @@ class Method:
                 raise (
                     Mismatch(param.label, "missing", accepted(param.schema)).under(name).as_error()
                 )
+        if self.context is not None:
+            arguments[self.context] = context
         return arguments
 
 

@@ -113,13 +113,10 @@ class Cancellation:
         self._turns.pop()
 
     def run(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a method; raises Cancelled wherever it is, once that is requested."""
-        if self._turns[-1].due is not None:  # cancelled before it began
-            raise Cancelled
-        return self.run_after(function, *arguments)
+        """Call code of the user's; raises Cancelled wherever it is, once that is requested.
 
-    def run_after(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call code that belongs to a method's end; like `finally`, a past cancel spares it."""
+        A cancel that was raised before spares it, as it spares a `finally`.
+        """
         turn = self._turns[-1]
         try:
             turn.open = True

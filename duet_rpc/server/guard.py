@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.failures import explain, name_of
 from duet_rpc.server.cancellation import Cancellation
-from duet_rpc.server.dispatch import Refused, call, refuse
+from duet_rpc.server.dispatch import CANCELLED, Refused, call, refuse
 from duet_rpc.server.method_output import MethodOutput
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class Guard:
 
     def run(self, function: Callable[..., str], *arguments: object) -> str | Refused:
         """Call a function that returns JSON text; return that, or why there is none."""
+        if self.cancellation.requested:  # before it began
+            return Refused(CANCELLED)
         with self.supervisor:
             result = call(self.cancellation.run, refuse, function, *arguments)
             while not self.cancellation.restored:  # an alarm of the method's came in between
@@ -49,7 +51,7 @@ class Guard:
             explained.update(explain(cause))
             return ""
 
-        call(self.cancellation.run_after, run)
+        call(self.cancellation.run, run)
         return explained
 
     def take_logging(self) -> None:

@@ -25,7 +25,7 @@ from duet_rpc.log import Log  # noqa: E402
 from duet_rpc.methods.context import Cancelled, Context  # noqa: E402
 from duet_rpc.methods.signature import method_from  # noqa: E402
 from duet_rpc.server.dispatch import Refused  # noqa: E402
-from duet_rpc.server.intake import Arrival  # noqa: E402
+from duet_rpc.server.frames import Arrival  # noqa: E402
 from duet_rpc.server.rpc import RpcHandler  # noqa: E402
 from duet_rpc.server.serve import serve  # noqa: E402
 

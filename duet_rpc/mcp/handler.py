@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from duet_rpc.mcp.versions import Version
     from duet_rpc.methods.context import Context
     from duet_rpc.methods.method import Method
-    from duet_rpc.server.intake import Arrival, Call
+    from duet_rpc.server.frames import Arrival
+    from duet_rpc.server.intake import Call
     from duet_rpc.server.loop import Server
 
 

@@ -65,12 +65,17 @@ RETRY = 0.02
 """Seconds until a signal that had no effect yet is sent again."""
 
 
+NOBODY = object()
+"""Stands for the id of a request where none has its turn."""
+
+
 class Turn:
     """What is to become of one request."""
 
-    __slots__ = ("due", "held", "is_raised", "open", "over", "requested")
+    __slots__ = ("due", "held", "id", "is_raised", "open", "over", "requested")
 
-    def __init__(self) -> None:
+    def __init__(self, id: object) -> None:
+        self.id = id
         self.open = False  # a method's own code is running
         self.held = 0
         self.due: float | None = None  # when to interrupt
@@ -84,7 +89,7 @@ class Cancellation:
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident or 0
-        self._turns = [Turn()]  # the last one runs, inside those before it
+        self._turns = [Turn(NOBODY)]  # the last one runs, inside those before it
         self.restored = True  # what the last method has changed
         self.on_raised: Callable[[], object] = bool  # called once for each cancel, by `deliver`
 
@@ -100,13 +105,18 @@ class Cancellation:
         """True where the caller has lost interest in the request that has its turn."""
         return self._turns[-1].requested
 
-    def begin(self) -> None:
-        """Begin a request: no earlier cancel concerns it."""
-        self._turns[-1] = Turn()
+    @property
+    def is_nested(self) -> bool:
+        """True where it has its turn inside another one's."""
+        return len(self._turns) > 1
 
-    def nest(self) -> None:
+    def begin(self, id: object = NOBODY) -> None:
+        """Begin a request: no earlier cancel concerns it."""
+        self._turns[-1] = Turn(id)
+
+    def nest(self, id: object) -> None:
         """Let another request have its turn inside the one that waits."""
-        self._turns.append(Turn())
+        self._turns.append(Turn(id))
 
     def unnest(self) -> None:
         """Go back to the one that waits."""
@@ -172,6 +182,20 @@ class Cancellation:
         for turn in self._turns[depth:]:
             turn.requested = True
             turn.due = monotonic()
+
+    def request_id(self, id: object) -> bool:
+        """Interrupt the request with this id, and those inside it; return whether it runs."""
+        turn = self._find(id)
+        if turn is not None:
+            self.request_turn(turn)
+        return turn is not None
+
+    def is_running(self, id: object) -> bool:
+        """Return whether the request with this id has its turn, or one inside it."""
+        return self._find(id) is not None
+
+    def _find(self, id: object) -> Turn | None:
+        return next((turn for turn in self._turns if turn.id == id and not turn.over), None)
 
     def request_turn(self, turn: Turn) -> None:
         """Interrupt one request, and those inside it."""

@@ -30,8 +30,9 @@ from duet_rpc.log import DEBUG
 from duet_rpc.methods.notify import connect
 from duet_rpc.server.author import Author, id_text
 from duet_rpc.server.dispatch import CANCELLED, Refused
+from duet_rpc.server.frames import Arrival, Frames
 from duet_rpc.server.guard import Guard
-from duet_rpc.server.intake import NOBODY, Arrival, Intake, id_of
+from duet_rpc.server.intake import Intake, id_of
 from duet_rpc.server.lifecycle import Lifecycle, State
 from duet_rpc.server.outbox import Outbox
 from duet_rpc.server.questions import Questions
@@ -98,20 +99,21 @@ class Server:
         self.author = author
         self.guard = guard
         self.handler = make_handler(self)
-        self.intake = Intake(reader, read_timeout, self.handler.cancel, self.handler.immediate, log)
+        frames = Frames(reader, read_timeout, log)
+        self.intake = Intake(frames, self.handler.cancel, self.handler.immediate)
         watch = Watch(stdio, self.intake, lifecycle, guard.cancellation)
         self.supervisor = guard.supervisor = Supervisor(
             watch, stdio.wake_up, Signals(stdio.wake_up, guard.cancellation.on_signal)
         )
         self.outbox = Outbox(stdio, reader, self.supervisor)
-        self.reports = Reports(self.outbox, self.intake, guard.cancellation, log)
+        self.reports = Reports(self.outbox, guard.cancellation, log)
         self.questions = watch.questions = Questions(
             self.intake,
             guard.cancellation,
             self.supervisor,
             self.reports.send_now,
             self._serve_inside,
-            lambda: self.intake.ended or lifecycle.state is State.STOPPING,
+            lambda: frames.ended or lifecycle.state is State.STOPPING,
             can_cancel=self.handler.answers_cancelled,
         )
         self.intake.take = self._take
@@ -146,8 +148,8 @@ class Server:
 
     def receive(self) -> bool:
         """Wait for input and feed it to the intake; return False where there is no more."""
-        intake, lifecycle = self.intake, self.lifecycle
-        if intake.ended:
+        frames, lifecycle = self.intake.frames, self.lifecycle
+        if frames.ended:
             return False
         has_input, signal_name = self.stdio.wait_for_input(self._patience())
         if signal_name is not None:
@@ -155,18 +157,18 @@ class Server:
         elif has_input:
             chunk = self.stdio.read()
             if chunk is not None:
-                intake.feed(chunk)
+                frames.feed(chunk)
                 if not chunk:
                     lifecycle.end_input()
-        elif intake.frame_deadline is not None:
-            intake.expire(monotonic())
+        elif frames.deadline is not None:
+            frames.expire(monotonic())
         elif self._deferred:
             self._deferred.pop(0)()
         return True
 
     def _patience(self) -> float | None:
         """Return how long to wait for input."""
-        deadline = self.intake.frame_deadline
+        deadline = self.intake.frames.deadline
         if deadline is not None:
             return deadline - monotonic()
         return IDLE if self._deferred else None
@@ -221,14 +223,9 @@ class Server:
     def _answer(self, arrival: Arrival, message: Call) -> str | Refused:
         if arrival.refusal is not None:
             return Refused(arrival.refusal)
-        cancellation, running, output = (
-            self.guard.cancellation,
-            self.intake.running,
-            self.guard.output,
-        )
-        if len(running) == 1:
-            cancellation.begin()
-            running[0] = id_of(message)
+        cancellation, output = self.guard.cancellation, self.guard.output
+        if not cancellation.is_nested:
+            cancellation.begin(id_of(message))
         turn, source, reports = cancellation.turn, output.source, self.reports
         output.source = (message.method, id_text(message))
         paced, reports.paced = reports.paced, []
@@ -242,24 +239,21 @@ class Server:
             return Refused(Error.internal_error(), error)
         finally:
             turn.over = True
-            running[-1] = NOBODY
             output.source, reports.paced = source, paced
             self.questions.wake()  # threads that still wait for an answer
 
     def _serve_inside(self, arrival: Arrival) -> None:
         """Serve a call while a method waits for an answer."""
-        intake, cancellation = self.intake, self.guard.cancellation
+        cancellation = self.guard.cancellation
         with self.supervisor.exclusive:
-            intake.forget(arrival)
-            intake.running.append(id_of(arrival.message))
-            cancellation.nest()
+            self.intake.forget(arrival)
+            cancellation.nest(id_of(arrival.message))
         try:
             with self.outbox.outside_batch():
                 self.serve(arrival)
                 self.outbox.flush()
         finally:
             with self.supervisor.exclusive:
-                intake.running.pop()
                 cancellation.unnest()
 
     def _take(self, arrival: Arrival) -> bool:
@@ -273,10 +267,12 @@ class Server:
             self.intake.forget(arrival)
         return is_sent or self.questions.take(arrival)
 
-    def _cancel(self, depth: int) -> None:
-        """Interrupt a request that runs, and those inside it; on the supervisor's thread."""
-        self.guard.cancellation.request(depth)
-        self.questions.wake()
+    def _cancel(self, id: object) -> bool:
+        """Interrupt a request, if it runs, and those inside it; on the supervisor's thread."""
+        is_running = self.guard.cancellation.request_id(id)
+        if is_running:
+            self.questions.wake()
+        return is_running
 
     def _serve_batch(self, batch: list[Arrival]) -> None:
         """Answer several messages in one frame, in their order."""
@@ -316,9 +312,10 @@ class Server:
         return result if isinstance(result, Refused) else None
 
     def _load_when_idle(self) -> None:
+        if self.user_methods.are_loaded:
+            return  # a call has wanted them: what it was cancelled for would be tried again
         self.guard.cancellation.begin()
-        with self.intake.everybody_waits():
-            refused = self.refresh_methods()
+        refused = self.refresh_methods()
         if refused is not None and refused.cause is not None:
             self.lifecycle.report(refused.cause)
 

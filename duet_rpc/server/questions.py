@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 
     from duet_rpc.jsonrpc.messages import Id, Message
     from duet_rpc.server.cancellation import Cancellation, Turn
-    from duet_rpc.server.intake import Arrival, Intake
+    from duet_rpc.server.frames import Arrival
+    from duet_rpc.server.intake import Intake
     from duet_rpc.server.supervisor import Supervisor
 
     Reply = Union[Success, Failure, InvalidMessage]

@@ -21,18 +21,15 @@ if TYPE_CHECKING:
     from duet_rpc.log import Log
     from duet_rpc.methods.asking import Caller
     from duet_rpc.server.cancellation import Cancellation
-    from duet_rpc.server.intake import Call, Intake
+    from duet_rpc.server.intake import Call
     from duet_rpc.server.outbox import Outbox
 
 
 class Reports:
     """Sends messages that are not replies."""
 
-    def __init__(
-        self, outbox: Outbox, intake: Intake, cancellation: Cancellation, log: Log
-    ) -> None:
+    def __init__(self, outbox: Outbox, cancellation: Cancellation, log: Log) -> None:
         self._outbox = outbox
-        self._intake = intake
         self._cancellation = cancellation
         self._log = log
         self._pacer = Pacer(cancellation.hold)
@@ -70,7 +67,7 @@ class Reports:
     def notify(self, message: Call, method: str, params: str | None = None) -> None:
         """Send a notification from inside a method, unless its request is answered."""
         with self._cancellation.hold(), self._outbox.lock:
-            if id_of(message) in self._intake.running:
+            if self._cancellation.is_running(id_of(message)):
                 self.send_notification(method, params)
 
     def send_now(self, message: Message) -> None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from duet_rpc.methods.stream import Pieces
     from duet_rpc.server.dispatch import Refused
-    from duet_rpc.server.intake import Arrival, Call
+    from duet_rpc.server.frames import Arrival
+    from duet_rpc.server.intake import Call
     from duet_rpc.server.loop import Server
 
 DISCOVER = "rpc.discover"

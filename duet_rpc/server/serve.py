@@ -99,7 +99,7 @@ def serve(
 def leave(server: Server, children: Children) -> None:
     """Run what the user's files want to be done, and see to it that replies arrive."""
     end_methods(server, children)
-    if not server.intake.ended:
+    if not server.intake.frames.ended:
         # jsonrpc.el 1.0.25 hands a reply on later than the news of our exit; where both
         # come at once its caller is told that the server died.
         server.stdio.is_input_closed(FAREWELL)
@@ -123,12 +123,12 @@ def hand_over(
     server: Server, handover: Handover, descriptors: tuple[int, int], children: Children
 ) -> None:
     """Become the router, with all that has no answer, where a file needs a worker."""
-    if not handover.is_due or server.outbox.in_batch or len(server.intake.running) > 1:
+    if not handover.is_due or server.outbox.in_batch or server.guard.cancellation.is_nested:
         return  # not in the middle of a batch, or of a question
     from duet_rpc.server.handover import Passed, replace_process
 
     handover.is_due = False
-    while server.intake.reader.partial and server.lifecycle.answering and server.receive():
+    while server.intake.frames.partial and server.lifecycle.answering and server.receive():
         server.intake.decode_ahead()
     for fault in server.intake.take_faults():  # to read them once more might end otherwise
         server.serve(fault)

@@ -206,7 +206,7 @@ class Watch:
         waiting.register(stdio.wake_up.reading, select.POLLIN)
         state, is_full = self._lifecycle.state, self._is_full
         is_open = state is State.SERVING or (state is State.DRAINING and not is_full)
-        if is_open and not self._intake.ended:
+        if is_open and not self._intake.frames.ended:
             # Where no more is read ahead, its end is noticed all the same.
             waiting.register(stdio.reading, PEER_GONE | (0 if is_full else select.POLLIN))
         if not self._lifecycle.output_lost:
@@ -238,10 +238,10 @@ class Watch:
             ends = lifecycle.exit_by
             if lifecycle.give_up():
                 self._cancellation.request()
-        intake.expire(now)
-        if intake.ended or lifecycle.state is State.STOPPING:
+        intake.frames.expire(now)
+        if intake.frames.ended or lifecycle.state is State.STOPPING:
             self.questions.wake()
-        times = (ends, intake.frame_deadline, self._cancellation.deliver(now))
+        times = (ends, intake.frames.deadline, self._cancellation.deliver(now))
         return min((each for each in times if each is not None), default=None)
 
     def _look_at_input(self, events: int) -> None:
@@ -254,5 +254,5 @@ class Watch:
                 return
             if chunk is not None:
                 intake.read_ahead(chunk)
-        if intake.ended or self._stdio.is_input_closed():
+        if intake.frames.ended or self._stdio.is_input_closed():
             self._lifecycle.end_input()

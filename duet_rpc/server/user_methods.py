@@ -49,6 +49,11 @@ class UserMethods:
         add_reload(registry, self.reload, self._load_file)
 
     @property
+    def are_loaded(self) -> bool:
+        """True where the user's files have been loaded, as far as that went."""
+        return self._loader is not None
+
+    @property
     def problems(self) -> list[str]:
         """What is wrong with the user's files."""
         return self._loader.problems if self._loader is not None else []

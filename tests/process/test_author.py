@@ -281,11 +281,13 @@ def test_a_reload_that_is_cancelled_loses_nothing(tmp_path: Path, folder: Path) 
         write(folder, ONE.format(name, 1), f"{name}.py")
     with rpc(tmp_path) as author:
         assert author.call("a") == 1
-        write(folder, "import time\ntime.sleep(60)\n", "b.py")
+        mark = tmp_path / "begun"
+        write(folder, f"import time\nopen({str(mark)!r}, 'w')\ntime.sleep(60)\n", "b.py")
         author.client.send(request(7, "reloadMethods"))
-        time.sleep(0.5)
+        wait_for_file(mark)  # and not longer: it does not count as endless yet
         author.client.send(notification("$/cancelRequest", {"id": 7}))
         assert author.reply()["error"]["code"] == -32800
+        time.sleep(0.3)  # what is deferred until it is idle does not try again
         assert [author.call(name) for name in "abc"] == [1, 1, 1]
 
 

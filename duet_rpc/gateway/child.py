@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from selectors import EVENT_READ
+from select import POLLIN
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -325,7 +325,7 @@ class StderrReader:
         self._on_line = on_line
         self._partial = b""  # line
         self._open = True
-        loop.watch(descriptor, EVENT_READ, self._read)
+        loop.watch(descriptor, POLLIN, self._read)
 
     def _read(self) -> bool:
         """Handle a chunk; return False where there is nothing more now."""

@@ -7,11 +7,10 @@ goes out at the end of that turn, in one system call (see `streams.WriteQueue`).
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 from heapq import heappop, heappush
 from itertools import count
-from selectors import EVENT_READ
+from select import POLLIN, poll
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
             """Write as much as there is room for."""
 
 
-SLEEP_MAX = 86400.0  # seconds; the system call takes no more than 24 days
+SLEEP_MAX = 86_400_000.0  # ms; the system call takes no more than 24 days
 
 SHUTDOWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -79,7 +78,7 @@ class Loop:
     """Waits for descriptors, timers and signals, and calls the function that each is for."""
 
     def __init__(self) -> None:
-        self._selector: selectors.BaseSelector = selectors.DefaultSelector()
+        self._poll = poll()
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = count()  # of timers that are due at the same time
@@ -92,21 +91,13 @@ class Loop:
 
     def watch(self, descriptor: int, events: int, callback: Callable[[], object]) -> None:
         """Call a function whenever a descriptor is ready."""
-        try:
-            self._selector.register(descriptor, events)
-        except PermissionError:  # epoll refuses regular files, poll takes them
-            poll = selectors.PollSelector()
-            for key in self._selector.get_map().values():
-                poll.register(key.fd, key.events)
-            poll.register(descriptor, events)
-            self._selector.close()
-            self._selector = poll
+        self._poll.register(descriptor, events)
         self._callbacks[descriptor] = callback
 
     def unwatch(self, descriptor: int) -> None:
         """Stop watching a descriptor; one that is not watched may be named too."""
         if self._callbacks.pop(descriptor, None) is not None:
-            self._selector.unregister(descriptor)
+            self._poll.unregister(descriptor)
 
     def flush_later(self, queue: Flushable) -> None:
         """Flush a queue at the end of this turn."""
@@ -151,7 +142,7 @@ class Loop:
             if name is not None:
                 on_shutdown(name)
 
-        self.watch(pipe.descriptor, EVENT_READ, handle)
+        self.watch(pipe.descriptor, POLLIN, handle)
 
     # Running.
 
@@ -162,12 +153,13 @@ class Loop:
                 self._flush()
             if not self._running:
                 return
-            ready = self._selector.select(self._sleep_time())
-            for key, _ in ready:
-                callback = self._callbacks.get(key.fd)
+            ready = self._poll.poll(self._sleep_time())
+            for descriptor, _ in ready:
+                callback = self._callbacks.get(descriptor)
                 if callback is not None:  # else it was unwatched in this very turn
                     callback()
-            self._run_timers()
+            if self._timers:
+                self._run_timers()
             if self._soon:
                 self._run_soon()
             elif not ready and self.on_idle is not None:
@@ -179,11 +171,12 @@ class Loop:
         self._running = False
 
     def _sleep_time(self) -> float | None:
+        """Return the milliseconds that there is nothing to do for; None is for ever."""
         if self._soon or self.on_idle is not None:
             return 0.0
         if not self._timers:
             return None
-        return min(max(0.0, self._timers[0][0] - monotonic()), SLEEP_MAX)
+        return min(max(0.0, 1000 * (self._timers[0][0] - monotonic())), SLEEP_MAX)
 
     def _flush(self) -> None:
         while self._unflushed:

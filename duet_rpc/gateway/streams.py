@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from selectors import EVENT_READ, EVENT_WRITE
+from select import POLLIN, POLLOUT
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ class MessageStream:
             return
         self._watched = wanted
         if wanted:
-            self._loop.watch(self._descriptor, EVENT_READ, self._on_input)
+            self._loop.watch(self._descriptor, POLLIN, self._on_input)
         else:
             self._loop.unwatch(self._descriptor)
         self._time_frame()
@@ -124,7 +124,7 @@ class WriteQueue:
         except BlockingIOError:
             if not self._blocked:
                 self._blocked = True
-                self._loop.watch(self._descriptor, EVENT_WRITE, self._handle_room)
+                self._loop.watch(self._descriptor, POLLOUT, self._handle_room)
             return
         except OSError as error:
             self.close()

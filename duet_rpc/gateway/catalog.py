@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.backend import SEPARATOR
 from duet_rpc.gateway.dialects import MCP
-from duet_rpc.gateway.lists import KINDS, RESOURCES, TEMPLATES, TOOLS, ServerLists
+from duet_rpc.gateway.entries import KINDS, RESOURCES, TEMPLATES, TOOLS
+from duet_rpc.gateway.lists import ServerLists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from duet_rpc.gateway.backend import Backend
     from duet_rpc.gateway.client import ClientConnection
+    from duet_rpc.gateway.entries import Kind
     from duet_rpc.gateway.kept import KeptLists
-    from duet_rpc.gateway.lists import Kind
     from duet_rpc.gateway.loop import Loop
 
 
@@ -44,10 +45,10 @@ class Catalog:
         for kind, lists in self._lists.items():
             lists.on_change = lambda kind=kind: announce(kind)  # type: ignore[misc]
 
-    def forget(self, name: str) -> None:
-        """Request the lists of a server again next time."""
+    def handle_gone(self, backend: Backend) -> None:
+        """Request the lists of a server that has exited again next time."""
         for lists in self._lists.values():
-            lists.forget(name)
+            lists.handle_gone(backend)
 
     def handle_ready(self, name: str) -> None:
         """Request the lists of a server that were missing."""

@@ -10,15 +10,8 @@ import json
 from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.dialects import MCP, PLAIN
-from duet_rpc.gateway.lists import (
-    CHANGED,
-    KINDS,
-    NAMED,
-    TOOLS,
-    Patience,
-    call_by_name,
-    rename_call,
-)
+from duet_rpc.gateway.entries import CHANGED, KINDS, NAMED, TOOLS, call_by_name, rename_call
+from duet_rpc.gateway.lists import Patience
 from duet_rpc.gateway.methods import LISTS, MethodLists, list_entries, status_of
 from duet_rpc.gateway.own import OwnMethods, refuse
 from duet_rpc.gateway.pending import Call
@@ -39,7 +32,8 @@ from duet_rpc.server.user_methods import LOAD
 
 if TYPE_CHECKING:
     from duet_rpc.gateway.backend import Backend
-    from duet_rpc.gateway.lists import Kind, Merged
+    from duet_rpc.gateway.entries import Kind
+    from duet_rpc.gateway.lists import Merged
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Setup
     from duet_rpc.server.handover import Passed
@@ -229,7 +223,7 @@ class Gateway(Router):
                 return
         if dialect is MCP and method in CHANGED:
             for kind in CHANGED[method]:
-                self._catalog[kind].invalidate(backend.name)
+                self._catalog[kind].handle_changed(backend.name)
             self._announce(CHANGED[method][0])
         if isinstance(backend, Worker) and method == METHODS_CHANGED:
             self._workers.handle_changed(backend)
@@ -243,7 +237,7 @@ class Gateway(Router):
             if isinstance(backend, Worker) and self._level is not None:
                 self._set_level_of(backend, self._level)
         else:
-            self._catalog.forget(backend.name)
+            self._catalog.handle_gone(backend)
             if backend.state is not State.STARTING:
                 self._backend_requests.cancel_all(backend)
         if not self._shutdown.begun:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from duet_rpc.gateway.client_session import ClientSession
 from duet_rpc.gateway.dialects import MCP
+from duet_rpc.gateway.entries import CHANGED, KINDS, RESOURCES, TEMPLATES
 from duet_rpc.gateway.instructions import Instructions
 from duet_rpc.gateway.kept import KeptLists
-from duet_rpc.gateway.lists import CHANGED, KINDS, RESOURCES, TEMPLATES, Patience
+from duet_rpc.gateway.lists import Patience
 from duet_rpc.gateway.names import Names
 from duet_rpc.gateway.own import refuse
 from duet_rpc.gateway.questions import McpCall, Questions
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 
     from duet_rpc.config.processes import WorkerSettings
     from duet_rpc.gateway.backend import Backend
-    from duet_rpc.gateway.lists import Kind, Merged
+    from duet_rpc.gateway.entries import Kind
+    from duet_rpc.gateway.lists import Merged
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.gateway.runtime import Setup
     from duet_rpc.mcp.versions import Version
@@ -260,7 +262,7 @@ class McpGateway(Router):
                 self._questions.handle_request(backend, message, client)
         elif method in CHANGED:
             for kind in CHANGED[method]:
-                self._catalog[kind].invalidate(backend.name)
+                self._catalog[kind].handle_changed(backend.name)
                 self._announce(kind)
         elif params is None:
             pass
@@ -279,7 +281,7 @@ class McpGateway(Router):
             self._catalog.handle_ready(backend.name)
             self._subscriptions.handle_ready(backend)
         else:
-            self._catalog.forget(backend.name)
+            self._catalog.handle_gone(backend)
             if backend.state is not State.STARTING:
                 self._backend_requests.cancel_all(backend)
         self._instructions.handle_state(backend)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from duet_rpc.gateway.backend import Backend
-    from duet_rpc.gateway.lists import Entry, Kind, Merged
+    from duet_rpc.gateway.entries import Entry, Kind
+    from duet_rpc.gateway.lists import Merged
     from duet_rpc.methods.method import Schema
     from duet_rpc.methods.registry import Registry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duet_rpc.gateway.lists import KINDS, NAMED, PROMPTS, rename, rename_call
+from duet_rpc.gateway.entries import KINDS, NAMED, PROMPTS, rename, rename_call
 from duet_rpc.gateway.wire import raw, value_at
 from duet_rpc.jsonrpc.jsontext import dumps, replace
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from duet_rpc.gateway.backend import Backend
     from duet_rpc.gateway.catalog import Catalog
-    from duet_rpc.gateway.lists import Entry, Kind, Merged
+    from duet_rpc.gateway.entries import Entry, Kind
+    from duet_rpc.gateway.lists import Merged
     from duet_rpc.gateway.workers import Workers
     from duet_rpc.jsonrpc.values import RawJson
     from duet_rpc.mcp.versions import Version

@@ -27,8 +27,8 @@ from duet_rpc.log import DEBUG
 
 if TYPE_CHECKING:
     from duet_rpc.config.processes import WorkerSettings
+    from duet_rpc.gateway.entries import Kind
     from duet_rpc.gateway.kept import KeptLists
-    from duet_rpc.gateway.lists import Kind
     from duet_rpc.gateway.runtime import Setup
     from duet_rpc.jsonrpc.messages import Id, Message
     from duet_rpc.server.handover import Passed

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from duet_rpc.gateway.entries import CHANGED
 from duet_rpc.gateway.eras import PREFIX
-from duet_rpc.gateway.lists import CHANGED
 from duet_rpc.gateway.pending import Call
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.wire import params_of, raw, value_at
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.backend import Backend
     from duet_rpc.gateway.catalog import Catalog
     from duet_rpc.gateway.client_requests import ClientRequests
-    from duet_rpc.gateway.lists import Kind
+    from duet_rpc.gateway.entries import Kind
     from duet_rpc.gateway.pending import Outcome
     from duet_rpc.jsonrpc.messages import Id, Message, Request
 

@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.support import wait_until
+
 
 def cpu_seconds(pid: int) -> float:
     """Return how long a process that is running has computed so far."""
@@ -18,6 +20,18 @@ def cpu_seconds_of_children() -> float:
     """Return how long the children of this process that have exited have computed."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def wait_until_idle(pid: int) -> None:
+    """Wait until a process has done all that it can do now: for a while it has hardly computed."""
+    seen = [-1.0]
+
+    def is_idle() -> bool:
+        time.sleep(0.2)
+        seen.append(cpu_seconds(pid))
+        return seen[-1] - seen[-2] < 0.004
+
+    wait_until(is_idle, f"process {pid} is idle")
 
 
 class Stopwatch:

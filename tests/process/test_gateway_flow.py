@@ -12,7 +12,7 @@ import pytest
 
 from duet_rpc.jsonrpc.framing import FRAMINGS
 from tests.gateway import backend, gateway
-from tests.machine import cpu_seconds
+from tests.machine import cpu_seconds, wait_until_idle
 from tests.support import frame, notification, request
 
 
@@ -49,7 +49,7 @@ def test_a_slow_client_slows_the_backends_and_loses_nothing(tmp_path: Path) -> N
         client.ask("a/pid")
         client.send(request("f", "a/flood", {"count": 40_000, "size": 1000}))
         client.send(request("v", "version"))
-        time.sleep(1.0)
+        wait_until_idle(client.process.pid)
         status = Path(f"/proc/{client.process.pid}/status").read_text()
         peak = int(status.split("VmHWM:")[1].split()[0]) if "VmHWM" in status else 0
         assert peak < 60_000, "kB, with 40 MB to come"

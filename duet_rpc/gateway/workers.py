@@ -46,6 +46,7 @@ class Known:
     def __init__(self, block: str | None) -> None:
         self.block = block  # that the worker was started with
         self.entries: list[Entry] | None = None  # None: nothing yet
+        self.files: dict[str, str | None] = {}  # of these methods
         self.problems: list[str] = []
         self.declared: set[str] = set()  # names in the texts of its files,
         self.times: list[int | None] | None = None  # which were changed then
@@ -102,7 +103,7 @@ class Workers:
             self._read_text(name, worker)
         main = self._known.get(MAIN)
         if main is not None and main.entries is not None:
-            main.entries = [each for each in main.entries if self._is_mains(each)]
+            main.entries = [each for each in main.entries if self._is_mains(_file_of(each))]
         self._publish()
 
     def _add(self, settings: WorkerSettings, block: str | None) -> None:
@@ -174,14 +175,11 @@ class Workers:
         if worker.name != MAIN:
             blocks = {self._plan.scripts.block_of(each) for each in worker.settings.methods}
             return self._known[worker.name].block in (None, *blocks)
-        entries = self._known[MAIN].entries or ()
-        return all(self._is_mains(each) for each in entries if each.get("name") == method)
+        return self._is_mains(self._known[MAIN].files.get(method))
 
-    def _is_mains(self, entry: Entry) -> bool:
-        """Return False for a method whose file is gone, or has become a worker."""
-        source = entry.get("x-source")
-        file = source.get("file") if isinstance(source, dict) else None
-        return not isinstance(file, str) or self._plan.scripts.is_plain(file)
+    def _is_mains(self, file: str | None) -> bool:
+        """Return False for the file of a method that is gone, or has become a worker."""
+        return file is None or self._plan.scripts.is_plain(file)
 
     def entries(self) -> list[tuple[str, Entry]]:
         """Return what is known of all methods, each once, with its worker's name."""
@@ -199,8 +197,10 @@ class Workers:
     def _publish(self) -> None:
         owners: dict[str, Worker] = {}
         for name, known in self._known.items():
+            known.files.clear()
             for entry in known.entries or ():
                 method = str(entry.get("name"))
+                known.files[method] = _file_of(entry)
                 other = owners.setdefault(method, self._workers[name])
                 if other is not self._workers[name]:
                     self._report(name, method, other)
@@ -302,6 +302,13 @@ def _shorten(message: str) -> str:
     """Return in one line why a worker can't describe its methods, and what helps."""
     line = message.partition("\n")[0].replace(f"{TITLES[REQUEST_FAILED]}: ", "", 1)
     return f"{line} ({RETRY})" if NOT_MADE in line else line
+
+
+def _file_of(entry: Entry) -> str | None:
+    """Return the file of a method, where its description tells."""
+    source = entry.get("x-source")
+    file = source.get("file") if isinstance(source, dict) else None
+    return file if isinstance(file, str) else None
 
 
 class Waiting:

@@ -15,7 +15,7 @@ from bench.acting import EPC, STREAM_LIMIT
 from bench.author import LOADING
 from bench.programs import DUET, LEAN, LOW_LEVEL, LSP_JSONRPC, MCP_SERVER, PYGLS, RASS, VSCODE
 from bench.proxy import FASTMCP
-from bench.workers import ALONE, BY_HAND
+from bench.workers import ALONE, BY_HAND, SAME_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +82,7 @@ def list_rows(samples: Samples) -> list[Row]:
         Row("router", "rpc with workers: added to a round trip", "µs", 0.3, (RASS,)),
         Row("beside", "a call beside a worker that computes", "µs", 1.1, (ALONE,)),
         Row("first_call", "first call of a worker that has packages", "ms", 2.0, (BY_HAND,)),
+        Row("first_call", "first call of a worker that has packages", "ms", 2.0, (SAME_FILE,)),
         Row("workers_wakeups", "ten workers, idle: wake-ups a second", "", 0.0),
         Row("worker_memory", "ten workers, idle: memory of each", "MB", None),
         Row("call_pyz", "duet-rpc.pyz call, beside ten workers", "ms", 150.0),

@@ -13,7 +13,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from bench.install import BUILD, INSTALLED, PEERS, PYTHON, say
+from bench.install import BUILD, INSTALLED, PEERS, PYTHON, TOP, say
 from bench.programs import DUET, PYZ, Program, environment
 from bench.server import Server, memory_of, wakeups_of
 from bench.traffic import Call, Traffic
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
     from bench.goals import Samples
 
+METHODS = ".config/duet-rpc/methods"
 ALONE = "alone"
 BY_HAND = "that Python by hand"
+"""With a script that imports the package and prints the result: no duet_rpc, no request."""
+SAME_FILE = "that Python, same file"
+"""With a script that imports the file of methods, which imports duet_rpc, and answers a request."""
 TRIPS = 300
 WORKERS = 10
 COMPUTES = 10.0
@@ -70,6 +74,18 @@ HAND_WRITTEN = """import iniconfig
 print(len(iniconfig.IniConfig("", data="[a]\\nb = 1").sections), flush=True)
 """
 
+LOADS_THE_FILE = """import json, sys
+sys.path[:0] = [sys.argv[1]]
+sys.path.append(sys.argv[2])
+import packed
+
+length = int(sys.stdin.buffer.readline().split()[1])
+sys.stdin.buffer.readline()
+request = json.loads(sys.stdin.buffer.read(length))
+result = getattr(packed, request["method"])(**request["params"])
+print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+
 IDLERS = {f"idle_{each}": BLOCK + IDLER.format(number=each) for each in range(WORKERS)}
 
 
@@ -85,7 +101,7 @@ def from_workers(rounds: int) -> Samples:
 def home_with(name: str, files: Mapping[str, str]) -> dict[str, str]:
     """Make a home folder with these files of methods; return the environment that names it."""
     home = BUILD / "workers" / name
-    methods = home / ".config" / "duet-rpc" / "methods"
+    methods = home / METHODS
     methods.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (methods / f"{file}.py").write_text(text)
@@ -164,7 +180,10 @@ def measure_first_call(rounds: int) -> Samples:
     environ = home_with("packed", {"packed": PACKED})
     script = BUILD / "workers" / "by_hand.py"
     script.write_text(HAND_WRITTEN)
-    found: dict[str, list[float]] = {DUET: [], BY_HAND: []}
+    same = BUILD / "workers" / "same_file.py"
+    same.write_text(LOADS_THE_FILE)
+    folder = os.path.join(environ["HOME"], METHODS)
+    found: dict[str, list[float]] = {DUET: [], BY_HAND: [], SAME_FILE: []}
     for number in range(-1, rounds):  # the first one makes the environment
         traffic = Traffic(f"first {number}")
         with Server(Program(DUET, [PYTHON, PYZ, "rpc"], environ=environ)) as server:
@@ -181,6 +200,8 @@ def measure_first_call(rounds: int) -> Samples:
         if number >= 0:
             found[DUET].append(took * 1e3)
             found[BY_HAND].append(time_command([python, str(script)], {}) * 1e3)
+            words = [python, str(same), folder, str(TOP)]
+            found[SAME_FILE].append(time_command(words, {}, data=server.encode(first.body)) * 1e3)
     return {"first_call": found}
 
 
@@ -202,13 +223,15 @@ def measure_terminal(rounds: int) -> Samples:
     return found
 
 
-def time_command(words: list[str], environ: dict[str, str], expected: str = "") -> float:
+def time_command(
+    words: list[str], environ: dict[str, str], expected: str = "", data: bytes = b""
+) -> float:
     """Run a command to its end; return the seconds that it took."""
     before = time.perf_counter()
     done = subprocess.run(
         words,
         env={**environment(), **environ},
-        stdin=subprocess.DEVNULL,
+        input=data.decode(),
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -99,7 +99,7 @@ class ClientConnection:
         self._behind = False  # the stream holds messages, perhaps
         self._closed_poll = ClosedPoll(loop, reading, self._handle_look)
         self.full = False  # of what the client does not read
-        self.on_first_send: Callable[[], object] | None = None
+        self.on_next_send: Callable[[], object] | None = None
         self.output = WriteQueue(loop, writing)
         self.output.on_drain = self._handle_drain
         self.output.on_error = owner.handle_lost_client
@@ -193,9 +193,9 @@ class ClientConnection:
         """Send a message, or an array of them, at the end of this turn of the loop."""
         output = self.output
         size = output.put(to_frame(message, self._stream.reader.framing))
-        if self.on_first_send is not None:
-            on_first_send, self.on_first_send = self.on_first_send, None
-            on_first_send()
+        if self.on_next_send is not None:
+            on_next_send, self.on_next_send = self.on_next_send, None
+            on_next_send()
         if size > CLIENT_QUEUE_MAX:
             self._handle_backlog()
 

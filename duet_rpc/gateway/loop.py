@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 SLEEP_MAX = 86_400_000.0  # ms; the system call takes no more than 24 days
 
+IDLE = 50.0
+"""Milliseconds in which nothing happens before `on_idle` is called."""
+
 SHUTDOWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -85,7 +88,7 @@ class Loop:
         self._soon: list[Callable[[], object]] = []
         self._unflushed: list[Flushable] = []
         self._running = True
-        self.on_idle: Callable[[], object] | None = None  # called once, with nothing else to do
+        self.on_idle: Callable[[], object] | None = None  # called once, after `IDLE`
 
     # Descriptors.
 
@@ -172,11 +175,12 @@ class Loop:
 
     def _sleep_time(self) -> float | None:
         """Return the milliseconds that there is nothing to do for; None is for ever."""
-        if self._soon or self.on_idle is not None:
+        if self._soon:
             return 0.0
+        idle = None if self.on_idle is None else IDLE
         if not self._timers:
-            return None
-        return min(max(0.0, 1000 * (self._timers[0][0] - monotonic())), SLEEP_MAX)
+            return idle
+        return min(max(0.0, 1000 * (self._timers[0][0] - monotonic())), idle or SLEEP_MAX)
 
     def _flush(self) -> None:
         while self._unflushed:

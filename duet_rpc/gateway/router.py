@@ -77,7 +77,7 @@ class Router:
     def run(self) -> int:
         """Serve until asked to exit; return the exit code."""
         self._runtime.loop.watch_signals(self._handle_signal, self._check_backends)
-        self._runtime.client.on_first_send = self._handle_first_send
+        self._runtime.client.on_next_send = self._handle_send
         self._runtime.client.update_reading()
         # The user's own first: nobody else's server is to delay them.
         for backend in [*self._workers, *self._backends.values()]:
@@ -94,8 +94,15 @@ class Router:
         """Give the client's descriptor back as it came."""
         self._runtime.client.release()
 
-    def _handle_first_send(self) -> None:
-        self._runtime.loop.on_idle = self._runtime.log.start_loguru
+    def _handle_send(self) -> None:
+        self._runtime.loop.on_idle = self._handle_idle
+
+    def _handle_idle(self) -> None:
+        """Import loguru, which takes so long that nobody should be waiting for a reply."""
+        if self._requests.pending_count():
+            self._runtime.client.on_next_send = self._handle_send
+        else:
+            self._runtime.log.start_loguru()
 
     def _check_backends(self) -> None:
         for backend in list(self._backends.values()):

@@ -9,7 +9,7 @@ import pytest
 from duet_rpc.environments.prune import is_in_use
 from tests.process.test_methods import write
 from tests.process.test_workers import BLOCK, folder, made_with_uv, plain_file, rpc, status
-from tests.support import TOP
+from tests.support import TOP, wait_for_file
 from tests.terminal import environment, invoke, is_gone
 
 __all__ = ["folder", "made_with_uv"]
@@ -73,3 +73,21 @@ def test_an_environment_is_in_use_while_its_worker_runs(
         client.call("b_pid")
         assert is_gone(pid)
         assert not is_in_use(made), "the router has no part in it"
+
+
+TELLS_OF_ITS_IMPORT = """import os
+open(os.environ["IMPORTED"] + str(os.getpid()), "x").close()
+raise ImportError
+"""
+
+
+def test_no_call_waits_for_the_router_to_import_loguru(tmp_path: Path, folder: Path) -> None:
+    write(folder, BLOCK + plain_file("b"), "b.py")
+    write(tmp_path / "site", TELLS_OF_ITS_IMPORT, "loguru.py")
+    environ = {"PYTHONPATH": f"{tmp_path}/site:{TOP}", "IMPORTED": f"{tmp_path}/imported-"}
+    with rpc(tmp_path, **environ) as client:
+        imported = tmp_path / f"imported-{client.process.pid}"
+        client.call("version")
+        client.call("b_sleep", {"seconds": 0.3})
+        assert not imported.exists()
+        wait_for_file(imported)

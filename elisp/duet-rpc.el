@@ -46,6 +46,7 @@
 ;; An init file loads this, so it loads little itself.  Loading jsonrpc.el
 ;; takes longer than all the rest; it is loaded with the first process.
 (require 'cl-lib)
+(require 'filenotify)
 (require 'subr-x)
 (require 'tabulated-list)
 (eval-when-compile (require 'jsonrpc))
@@ -4214,8 +4215,9 @@ A function with the decorator @command is one; it can be called with
 
 The commands of the last session are there at once, and no process is
 started for them until one is called, unless a file in the methods folder
-is newer than they are.  They are updated when a file of methods is saved
-in Emacs, whenever the daemon notices a change, and by \\[duet-rpc-reload]."
+is newer than they are.  They are updated when a file of methods is saved,
+by Emacs or by another program, whenever the daemon notices a change, and
+by \\[duet-rpc-reload]."
   :global t
   (when duet-rpc--idle-timer
     (cancel-timer duet-rpc--idle-timer)
@@ -4233,6 +4235,7 @@ in Emacs, whenever the daemon notices a change, and by \\[duet-rpc-reload]."
             (run-with-idle-timer 0 nil #'duet-rpc--look-for-new-commands))))
    (t
     (remove-hook 'after-save-hook #'duet-rpc--after-save)
+    (duet-rpc--watch-folder)
     (remove-hook 'help-fns-describe-function-functions #'duet-rpc--describe-command)
     (duet-rpc--define-commands nil))))
 
@@ -4358,6 +4361,7 @@ ANNOUNCE is as in `duet-rpc--refresh-commands'."
     (let* ((commands (cl-remove-if-not #'duet-rpc--command-p methods))
            (new (duet-rpc--define-commands commands)))
       (duet-rpc--keep-commands commands)
+      (duet-rpc--watch-folder)
       (when (and announce new)
         (message "New: %s" (mapconcat #'duet-rpc--command-with-key new ", "))))))
 
@@ -4370,8 +4374,55 @@ ANNOUNCE is as in `duet-rpc--refresh-commands'."
 (defun duet-rpc--look-for-new-commands ()
   "Request the commands if a file in the methods folder is new.
 This does not start the daemon for commands that are known already."
-  (when (and duet-rpc-mode (duet-rpc--new-files-p))
-    (duet-rpc--refresh-commands)))
+  (when duet-rpc-mode
+    (duet-rpc--watch-folder)
+    (when (duet-rpc--new-files-p)
+      (duet-rpc--refresh-commands))))
+
+;; The folder may be new, or made again: whoever has read its files calls
+;; `duet-rpc--watch-folder'.  Without file notifications, or when the system
+;; has no more of them, the next call notices what is new.
+
+(defvar duet-rpc--folder-watch nil
+  "Descriptor of the watch on the methods folder, or nil.")
+
+(defvar duet-rpc--folder-timer nil
+  "Timer that requests the commands after a change of the methods folder.")
+
+(defun duet-rpc--watch-folder ()
+  "Watch the methods folder while `duet-rpc-mode' is on."
+  (if duet-rpc-mode
+      (unless (file-notify-valid-p duet-rpc--folder-watch)
+        (setq duet-rpc--folder-watch
+              (ignore-errors
+                (file-notify-add-watch
+                 (duet-rpc--methods-folder (duet-rpc--local-server))
+                 '(change) #'duet-rpc--folder-changed))))
+    (when duet-rpc--folder-watch
+      (file-notify-rm-watch duet-rpc--folder-watch)
+      (setq duet-rpc--folder-watch nil))))
+
+(defun duet-rpc--folder-changed (event)
+  "Request the commands soon if EVENT is about a file of methods.
+What Emacs itself has saved it has requested already."
+  (pcase-let ((`(,_ ,action . ,files) event))
+    (when (and (not duet-rpc--folder-timer)
+               (cl-some #'duet-rpc--new-method-file-p files)
+               (not (eq action 'attribute-changed)))
+      (setq duet-rpc--folder-timer
+            (run-with-timer
+             0.2 nil
+             (lambda ()
+               (setq duet-rpc--folder-timer nil)
+               (when duet-rpc-mode
+                 (duet-rpc--refresh-commands t))))))))
+
+(defun duet-rpc--new-method-file-p (file)
+  "Return non-nil if FILE is one of methods that Emacs has not just saved."
+  (and (stringp file)
+       (string-match-p "\\`[^.#].*\\.py\\'" (file-name-nondirectory file))
+       (let ((buffer (find-buffer-visiting file)))
+         (not (and buffer (verify-visited-file-modtime buffer))))))
 
 (defun duet-rpc--new-files-p ()
   "Return non-nil if a file of methods is newer than the file of commands."

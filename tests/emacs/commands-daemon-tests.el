@@ -86,6 +86,22 @@ It runs in a buffer of its own."
                      (duet-rpc-test-idle)))))
       (global-unset-key (kbd "C-c w")))))
 
+(ert-deftest duet-rpc-a-file-that-another-program-saves-is-a-command ()
+  (skip-unless file-notify--library)
+  (duet-rpc-test-with-python ("@command" "def here() -> str:" "    return 'here'")
+    (let ((other (expand-file-name "other.py" duet-rpc-test-folder)))
+      (cl-flet ((run (command) (call-process "sh" nil nil nil "-c" command "sh" other)))
+        (run "printf 'from duet_rpc import command\n@command\ndef there() -> str:\n    return 1\n' > \"$1\"")
+        ;; In batch mode, notifications are read as other input is.
+        (duet-rpc-test-until (progn (read-event nil nil 0.05) (commandp 'there)))
+        (should (commandp 'here))
+        (run "rm \"$1\"")
+        (duet-rpc-test-until (progn (read-event nil nil 0.05) (not (fboundp 'there))))
+        (duet-rpc-mode -1)
+        (run "printf 'from duet_rpc import command\n@command\ndef there() -> str:\n    return 1\n' > \"$1\"")
+        (dotimes (_ 10) (read-event nil nil 0.05))
+        (should-not (fboundp 'there))))))
+
 (ert-deftest duet-rpc-a-command-that-another-program-saved-is-there-after-any-list ()
   (duet-rpc-test-with-python ("@command" "def first() -> int:" "    return 1")
     (write-region "from duet_rpc import command\n@command\ndef second() -> int: return 2\n"

@@ -26,14 +26,16 @@ from duet_rpc import Region, command
 
 
 @command
-def {name}(text: Region, times: int = 2) -> str:
-    """Repeat a text.
+def {name}(text: Region, longest: int = 2) -> str:
+    """Count the words of a text, and name the longest.
 
     Emacs passes the region, or the whole buffer, and asks for the rest.
 
     The names, the type hints and this text are all that callers see of the function.
     """
-    return " ".join([text] * times)
+    words = text.split()
+    named = sorted(set(words), key=len, reverse=True)[:longest]
+    return f"words: {{len(words)}}, longest: {{', '.join(named)}}"
 '''
 
 

@@ -32,12 +32,12 @@ def test_a_new_file_runs_as_the_hint_says(env: dict[str, str], folder: Path) -> 
     assert (code, out) == (0, f"{path}\n"), "the path alone, for programs"
     hint, in_emacs = err.splitlines()
     words = hint.removeprefix("Try it: python -m duet_rpc ").split()
-    assert invoke(words, env) == (0, '"hello hello"\n', "")
+    assert invoke(words, env) == (0, '"words: 1, longest: hello"\n', "")
     assert in_emacs == "In Emacs, with (duet-rpc-mode 1): M-x words"
     assert invoke(["list"], env)[1] == (
         "~/.config/duet-rpc/methods/words.py\n"
-        "  words(text: string, times: integer = 2) -> string\n"
-        "      Repeat a text.\n"
+        "  words(text: string, longest: integer = 2) -> string\n"
+        "      Count the words of a text, and name the longest.\n"
         "      M-x words\n"
         "\n"
     )
@@ -47,12 +47,12 @@ def test_a_new_file_runs_as_the_hint_says(env: dict[str, str], folder: Path) -> 
 def test_the_folder_is_the_one_that_is_read(env: dict[str, str], tmp_path: Path) -> None:
     env["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
     assert invoke(["new", "words.py"], env)[1] == f"{tmp_path}/xdg/duet-rpc/methods/words.py\n"
-    assert invoke(["call", "words", "text=a"], env)[1] == '"a a"\n'
+    assert invoke(["call", "words", "text=a"], env)[1] == '"words: 1, longest: a"\n'
 
 
 def test_on_a_terminal_the_new_file_is_opened(env: dict[str, str], folder: Path) -> None:
     for variables, shown in (
-        ({"EDITOR": "grep -n return"}, 'return " ".join'),
+        ({"EDITOR": "grep -n return"}, 'return f"words: '),
         ({"EDITOR": "false", "VISUAL": "grep -n import"}, "from duet_rpc import Region"),
         ({"EDITOR": "/no/such"}, "cannot start the editor '/no/such'; set EDITOR"),
         ({"EDITOR": "'"}, "cannot start the editor"),

@@ -34,6 +34,12 @@ def wait_until_idle(pid: int) -> None:
     wait_until(is_idle, f"process {pid} is idle")
 
 
+def wait_until_computing(pid: int) -> None:
+    """Wait until a process computes, as it does when a method runs that waits for nothing."""
+    enough = cpu_seconds(pid) + 0.05
+    wait_until(lambda: cpu_seconds(pid) > enough, f"process {pid} computes")
+
+
 class Stopwatch:
     """Measures what processes and this one take; waiting for a CPU that others have is not counted.
 

@@ -70,7 +70,7 @@ def test_no_reply_is_lost_while_the_client_pauses(tmp_path: Path, framing: str) 
         sizes = [150_000 + 7 * number for number in range(40)]
         for number, size in enumerate(sizes):
             client.send(request(number, "a/big", [size]))
-        time.sleep(2.5)
+        time.sleep(2.5)  # longer than a frame may take
         replies = client.replies(len(sizes))
         assert [len(replies[each]["result"]) for each in range(len(sizes))] == sizes
 
@@ -91,7 +91,7 @@ def test_no_request_of_a_client_that_pauses_is_lost(
         data = b"".join(request(number, "rpc.discover") for number in range(count))
         sending = threading.Thread(target=client.send, args=(data,))
         sending.start()
-        time.sleep(4)
+        time.sleep(2.5)  # longer than a frame may take
         replies = client.replies(count)
         sending.join()
         assert set(replies) == set(range(count))

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.exits import unread
+from tests.machine import wait_until_computing
 from tests.support import (
     SOURCE,
     TOP,
@@ -190,7 +191,7 @@ def test_input_is_read_during_a_deep_recursion(room: int) -> None:
         client.call("version")
         depth = sys.getrecursionlimit() - room
         client.send(request(1, "spin_below", [depth, 0.4]))
-        time.sleep(0.2)
+        wait_until_computing(client.process.pid)
         client.send(request(2, "version", {"_meta": nested}))
         client.send(request(3, "spin_below", [depth, 0.0]))
         assert client.receive() == {"jsonrpc": "2.0", "id": 1, "result": "spun"}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.machine import wait_until_computing, wait_until_idle
 from tests.support import (
     SOURCE,
     TOP,
@@ -21,6 +22,7 @@ from tests.support import (
     notification,
     request,
     run,
+    wait_for_file,
 )
 
 WORDS = '''
@@ -363,8 +365,7 @@ def test_an_idle_daemon_has_loaded_its_methods(tmp_path: Path) -> None:
     path = write(tmp_path, f"open({str(mark)!r}, 'w').close()\n")
     with daemon([*SOURCE, "rpc", "--methods", path], env_for(tmp_path)) as client:
         client.call("version")
-        time.sleep(1.5)
-        assert mark.exists()
+        wait_for_file(mark)
 
 
 def test_extras_of_annotated_are_no_matter(tmp_path: Path) -> None:
@@ -662,7 +663,7 @@ def test_threads_of_a_method_report_progress_in_whole_frames(tmp_path: Path, siz
     with daemon([*SOURCE, "rpc", "--methods", path], env_for(tmp_path)) as client:
         client.call("version")
         client.send(request(1, "pool", {"text": "x" * size, "_meta": meta}) + request(2))
-        time.sleep(0.5)  # the pipe is full, and all threads want to write
+        wait_until_idle(client.process.pid)  # the pipe is full, and all threads want to write
         notes, reply = until_reply(client)
         assert notes
         for thread in range(4):
@@ -672,7 +673,7 @@ def test_threads_of_a_method_report_progress_in_whole_frames(tmp_path: Path, siz
         assert reply == {"jsonrpc": "2.0", "id": 1, "result": "done"}
         assert client.receive()["id"] == 2
         client.send(request(3, "pool", {"text": "x" * 20_000, "_meta": meta}))
-        time.sleep(0.5)
+        wait_until_idle(client.process.pid)
         client.close_input()  # while they are stuck
         assert client.wait()[0] == 0
 
@@ -740,7 +741,7 @@ def test_a_second_cancel_interrupts_a_method_that_caught_the_first() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version", id="up")
         client.send(request(1, "stubborn"))
-        time.sleep(0.3)
+        wait_until_idle(client.process.pid)
         client.send(cancel(1))
         assert client.silent_for(0.5)
         client.send(cancel(1) + request(2))
@@ -756,7 +757,8 @@ def test_a_running_method_is_interrupted_and_the_next_request_served(
     with daemon(WITH_METHODS) as client:
         client.call("version", id="up")
         client.send(request(id, method, [30.0] if method == "forget_me" else None))
-        time.sleep(0.4)
+        wait = wait_until_idle if method == "forget_me" else wait_until_computing
+        wait(client.process.pid)
         start = time.monotonic()
         client.send(cancel(id) + request(2))
         reply = client.receive()
@@ -784,7 +786,7 @@ def test_a_method_is_cancelled_while_it_is_being_loaded(tmp_path: Path) -> None:
 def test_a_method_behind_a_stuck_reply_can_be_cancelled() -> None:
     with daemon(WITH_METHODS) as client:
         client.send(request(1, "big", [1_000_000]) + request(2, "give_up") + cancel(2) + request(3))
-        time.sleep(0.5)
+        wait_until_idle(client.process.pid)
         assert client.receive()["id"] == 1
         assert client.receive()["error"] == CANCELLED
         assert client.receive()["id"] == 3
@@ -794,7 +796,7 @@ def test_a_cancel_of_another_id_changes_nothing() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version", id="up")
         client.send(request(1, "forget_me", [1.0]))
-        time.sleep(0.3)
+        wait_until_idle(client.process.pid)
         client.send(cancel("1") + cancel(1.0) + cancel(2) + cancel(None) + cancel([]))
         assert client.receive()["result"] == "remembered"
 
@@ -803,7 +805,7 @@ def test_a_queued_request_is_dropped_and_answered_in_its_turn() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version", id="up")
         client.send(request(1, "forget_me", [1.0]) + request(2, "forget_me", [30.0]) + request(3))
-        time.sleep(0.4)
+        wait_until_idle(client.process.pid)
         client.send(cancel(2))
         assert client.receive()["result"] == "remembered"
         reply = client.receive()
@@ -821,7 +823,7 @@ def test_what_must_not_be_interrupted_is_not() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version", id="up")
         client.send(request(1, "careful"))
-        time.sleep(0.3)
+        wait_until_computing(client.process.pid)
         client.send(cancel(1))
         assert client.receive()["error"] == CANCELLED
         _, _, log = client.finish()
@@ -849,7 +851,7 @@ def test_input_during_a_method_is_answered_in_order() -> None:
     with daemon(WITH_METHODS) as client:
         client.call("version", id="up")
         client.send(request(1, "forget_me", [0.8]))
-        time.sleep(0.3)
+        wait_until_idle(client.process.pid)
         client.send(request(2) + b"garbage\n" + request(3) + frame("{") + request(4))
         replies = [client.receive() for _ in range(6)]
     assert [reply["id"] for reply in replies] == [1, 2, None, 3, None, 4]
@@ -950,7 +952,7 @@ def test_a_method_that_takes_the_signals_does_not_keep_them() -> None:
         client.call("version", id="up")
         assert client.call("signals") == "taken"
         client.send(request(2, "give_up"))
-        time.sleep(0.3)
+        wait_until_computing(client.process.pid)
         client.send(cancel(2))
         assert client.receive()["error"] == CANCELLED
         client.signal(signal.SIGTERM)
@@ -973,7 +975,7 @@ def test_a_method_with_asyncio_does_not_keep_the_signals(
     path = write(tmp_path, text)
     with daemon([*SOURCE, "rpc", "--methods", path], env_for(tmp_path)) as client:
         assert client.call("loop") == "done"
-        time.sleep(0.3)
+        wait_until_idle(client.process.pid)
         client.signal(signal.SIGTERM)
         code, seconds = client.wait()
     assert code == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +14,11 @@ from tests.support import wait_until
 
 def cpu_seconds(pid: int) -> float:
     """Return how long a process that is running has computed so far."""
-    # The clock that clock_getcpuclockid(3) names.
-    return time.clock_gettime(~pid << 3 | 2)
+    if sys.platform == "linux":
+        return time.clock_gettime(~pid << 3 | 2)  # the clock that clock_getcpuclockid(3) names
+    shown = subprocess.check_output(["ps", "-o", "time=", "-p", str(pid)], text=True)
+    minutes, _, seconds = shown.strip().rpartition(":")
+    return 60 * float(minutes) + float(seconds)
 
 
 def cpu_seconds_of_children() -> float:
@@ -38,6 +43,17 @@ def wait_until_computing(pid: int) -> None:
     """Wait until a process computes, as it does when a method runs that waits for nothing."""
     enough = cpu_seconds(pid) + 0.05
     wait_until(lambda: cpu_seconds(pid) > enough, f"process {pid} computes")
+
+
+def wait_for_loguru(pid: int) -> None:
+    """Wait until a daemon has loaded loguru, which it does in the first silence of its client."""
+    maps = Path(f"/proc/{pid}/maps")
+    if maps.exists():
+        # What loguru imports, and nothing else in a daemon.
+        wait_until(lambda: "_asyncio" in maps.read_text(), "loguru is loaded")
+    else:
+        time.sleep(0.8)  # nothing tells from outside
+    wait_until_idle(pid)
 
 
 class Stopwatch:

@@ -11,6 +11,7 @@ import pytest
 
 from duet_rpc import __version__
 from tests.hostile import AFTER_LOSS, AT_END, GOOD, ROWS, Answer, Row, check
+from tests.machine import wait_for_loguru
 from tests.support import (
     SOURCE,
     TOP,
@@ -167,7 +168,7 @@ def test_each_frame_has_its_own_read_timeout() -> None:
 def test_an_idle_daemon_does_not_wake(method: str) -> None:
     with daemon(WITH_METHODS) as client:
         client.call(method)
-        time.sleep(1.0)  # the log's library is loaded when the client falls silent
+        wait_for_loguru(client.process.pid)
         for _ in range(2):
             client.call(method)
 

@@ -22,6 +22,7 @@ import pytest
 from duet_rpc.jsonrpc.framing import FRAMINGS
 from tests.gateway import SHORT_TIMES, backend, gateway, mcp_server, patience_for_depth
 from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
+from tests.machine import wait_for_loguru
 from tests.support import PATIENCE, TOP, frame, notification, request, shortest
 from tests.terminal import is_alive, is_gone
 
@@ -1216,7 +1217,7 @@ def test_a_list_that_keeps_changing_is_shown_as_is(tmp_path: Path) -> None:
 def test_idle_means_asleep(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend(), "m": mcp()}) as client:
         pids(client, "a", "m")
-        time.sleep(0.6)  # loguru is loaded in the first silence
+        wait_for_loguru(client.process.pid)
         fields = Path(f"/proc/{client.process.pid}/status")
         if not fields.exists():
             pytest.skip("no /proc here")

@@ -19,7 +19,18 @@ import pytest
 
 from duet_rpc import __version__
 from tests.hostile import typed
-from tests.support import SOURCE, TOP, WITH_METHODS, Client, daemon, frame, request, run
+from tests.machine import wait_for_loguru
+from tests.support import (
+    SOURCE,
+    TOP,
+    WITH_METHODS,
+    Client,
+    daemon,
+    frame,
+    request,
+    run,
+    wait_until,
+)
 
 LINE = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (DEBUG|INFO |WARN |ERROR) \S.*"
@@ -64,7 +75,7 @@ def test_with_and_without_loguru_a_line_looks_the_same() -> None:
     _, _, quick = run(request(1, "x"))
     with daemon() as client:
         client.send(request(1, "x"))
-        time.sleep(0.8)  # long enough for loguru to be loaded
+        wait_for_loguru(client.process.pid)
         _, _, slow = client.finish()
     blank = re.compile(r"\d")
     assert blank.sub("0", quick).replace("0", "") == blank.sub("0", slow).replace("0", "")
@@ -188,12 +199,7 @@ def test_in_the_steady_state_loguru_writes_every_line(tmp_path: Path, how: str) 
 def test_loguru_is_there_after_the_first_silence(level: str) -> None:
     with daemon([*SOURCE, "rpc", "--log-level", level]) as client:
         client.call("version")
-        time.sleep(0.8)
-        try:
-            maps = Path(f"/proc/{client.process.pid}/maps").read_text()
-        except FileNotFoundError:
-            pytest.skip("no /proc here")
-        assert "_asyncio" in maps  # which it imports, and nothing else here
+        wait_for_loguru(client.process.pid)
 
 
 # Several at once.
@@ -612,7 +618,7 @@ def test_rotation_deletes_its_own_files_and_no_others(tmp_path: Path, name: str)
     with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
         client.send(request(1, "nonsense"))
         client.receive()
-        time.sleep(0.8)
+        wait_for_loguru(client.process.pid)
         assert client.finish()[0] == 0
     assert "nonsense" in path.read_text()
     rotated = {each.name for each in tmp_path.iterdir()} - {name, *others}
@@ -635,7 +641,7 @@ def test_a_deleted_log_file_is_created_again(tmp_path: Path) -> None:
     folder.mkdir()
     path = folder / "duet.log"
     with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
-        time.sleep(0.8)
+        wait_until(lambda: path.exists() and "started" in path.read_text(), "it has started")
         path.unlink()
         client.send(request(1, "first"))
         client.receive()
@@ -716,7 +722,7 @@ def terminal_output(command: list[str], env: dict[str, str] | None = None) -> st
     with daemon(command, env=env, stderr=side) as client:
         os.close(side)
         client.call("version")
-        time.sleep(0.8)
+        wait_for_loguru(client.process.pid)
         client.close_input()
         client.wait()
         try:
@@ -845,7 +851,7 @@ def test_a_method_that_imports_loguru_late_logs_there_too(tmp_path: Path, file: 
     env = {"DUET_RPC_LOG": str(log) if file else ""}
     with daemon([*SOURCE, "rpc", "--methods", str(path)], env) as client:
         client.call("version")
-        time.sleep(0.8)
+        wait_for_loguru(client.process.pid)
         assert client.call("f") == 1
         assert client.call("f") == 1
         _, _, err = client.finish()

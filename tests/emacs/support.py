@@ -16,7 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "elisp" / "duet-rpc.el"
 PYZ = ROOT / "dist" / "duet-rpc.pyz"
 TESTS = ROOT / "tests" / "emacs"
-EMACSEN = os.environ.get("EMACSEN", "emacs").split()
+EMACSEN = [
+    os.path.abspath(each) if "/" in each else each  # a test may run it in another folder
+    for each in os.environ.get("EMACSEN", "emacs").split()
+]
 
 SETTLED = "(or duet-rpc--asking (null (duet-rpc--running-calls)))"
 """True where nothing will happen unless the user types."""

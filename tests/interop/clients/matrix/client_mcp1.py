@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import mcp.types as types
-from drive import COMMAND, ENVIRONMENT, Adapter, drive
+from drive import COMMAND, ENVIRONMENT, Adapter, Replies, drive
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from pydantic import AnyUrl
@@ -81,29 +81,17 @@ class Mcp1(Adapter):
         self.keep_log(params.data)
 
 
-async def fill_in(context: Any, params: Any) -> types.ElicitResult:
-    return types.ElicitResult(action="accept", content={"name": "Ada"})
-
-
-async def answer(context: Any, params: Any) -> types.CreateMessageResult:
-    content = types.TextContent(type="text", text="Well enough")
-    return types.CreateMessageResult(role="assistant", model="none", content=content)
-
-
-async def give_roots(context: Any) -> types.ListRootsResult:
-    return types.ListRootsResult(roots=[types.Root(uri="file:///project")])
-
-
 async def main() -> None:
     client = Mcp1()
+    replies = Replies(types)
     server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=ENVIRONMENT)
     async with (
         stdio_client(server) as streams,
         ClientSession(
             *streams,
-            sampling_callback=answer,
-            elicitation_callback=fill_in,
-            list_roots_callback=give_roots,
+            sampling_callback=replies.answer,
+            elicitation_callback=replies.fill_in,
+            list_roots_callback=replies.give_roots,
             logging_callback=client.hear_log,
             message_handler=client.hear,
         ) as client.session,

@@ -67,6 +67,23 @@ async def wait_until(is_done: Callable[[], Awaitable[Any]], patience: float = PA
         await asyncio.sleep(0.05)
 
 
+class Replies:
+    """What a client replies to a server's questions, in the types of its library."""
+
+    def __init__(self, types: Any) -> None:
+        self._types = types
+
+    async def fill_in(self, _context: Any, _params: Any) -> Any:
+        return self._types.ElicitResult(action="accept", content={"name": "Ada"})
+
+    async def answer(self, _context: Any, _params: Any) -> Any:
+        content = self._types.TextContent(type="text", text="Well enough")
+        return self._types.CreateMessageResult(role="assistant", model="none", content=content)
+
+    async def give_roots(self, _context: Any) -> Any:
+        return self._types.ListRootsResult(roots=[self._types.Root(uri="file:///project")])
+
+
 async def drive(client: Any) -> None:
     """Use everything that each server has; print what was seen."""
     start = time.monotonic()

@@ -20,6 +20,11 @@ def backend(*habits: str, framing: str = "content-length", **keys: object) -> di
     return {"command": [*BACKEND, framing, *habits], "framing": framing, **keys}
 
 
+def mcp(*habits: str, **keys: object) -> dict[str, object]:
+    """Describe one hostile backend that speaks MCP."""
+    return backend("mcp", *habits, framing="lines", dialect="mcp", **keys)
+
+
 def mcp_server(era: str = "handshake", **options: object) -> dict[str, object]:
     """Describe an MCP server of one era."""
     words = [f"{key}={value}" for key, value in {"era": era, **options}.items()]
@@ -40,6 +45,11 @@ def write_config(path: Path, backends: Mapping[str, Mapping[str, object]]) -> Pa
                 lines.append(f"{key} = {json.dumps(value)}")
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def logged(path: Path) -> str:
+    """Return what a gateway has logged."""
+    return (path / "log").read_text()
 
 
 class GatewayClient(Client):
@@ -112,6 +122,11 @@ class GatewayClient(Client):
                 self.notes.remove(each)
         params: dict[str, Any] = found["params"]
         return params
+
+
+def pids(client: GatewayClient, *names: str) -> list[int]:
+    """Return the process ids of backends, which are started by that."""
+    return [client.ask(f"{name}/pid")["result"] for name in names]
 
 
 @contextmanager

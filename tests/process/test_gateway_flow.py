@@ -11,13 +11,9 @@ from typing import Any
 import pytest
 
 from duet_rpc.jsonrpc.framing import FRAMINGS
-from tests.gateway import backend, gateway
+from tests.gateway import backend, gateway, logged
 from tests.machine import cpu_seconds, wait_until_idle
 from tests.support import frame, notification, request
-
-
-def logged(path: Path) -> str:
-    return (path / "log").read_text()
 
 
 def test_a_backend_that_never_reads_affects_no_other(tmp_path: Path) -> None:

@@ -13,17 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway import GatewayClient, backend, gateway, write_config
+from tests.gateway import GatewayClient, backend, gateway, mcp, write_config
 from tests.machine import Stopwatch, wait_until_idle
 from tests.support import SOURCE, daemon, frame, request, shortest, wait_until
 from tests.terminal import is_alive, is_gone
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 MANY = 300
-
-
-def mcp(*habits: str, **keys: object) -> dict[str, object]:
-    return backend("mcp", *habits, framing="lines", dialect="mcp", **keys)
 
 
 def push(client: GatewayClient, data: bytes, seconds: float = 5.0) -> int:

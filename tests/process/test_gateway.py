@@ -30,7 +30,7 @@ from tests.gateway import (
 )
 from tests.hostile import AT_END, GOOD, ROWS, Answer, Row, check
 from tests.machine import wait_for_loguru
-from tests.support import PATIENCE, TOP, frame, notification, request
+from tests.support import PATIENCE, TOP, frame, notification, request, wait_until
 
 # The six methods, and what is not there.
 
@@ -165,16 +165,19 @@ def test_the_end_of_input_is_answered_as_by_the_daemon(tmp_path: Path, row: Row)
 
 
 def test_a_frame_that_does_not_become_whole_is_dropped(tmp_path: Path) -> None:
+    def discarded() -> int:
+        return logged(tmp_path).count("discarded a frame that was not complete")
+
     with gateway(tmp_path, {"a": backend()}, times={"read": 0.2}) as client:
         client.ask("a/pid")
         client.send(request(1)[:-3])
-        time.sleep(0.5)
+        wait_until(lambda: discarded() == 1, "it is discarded")
         assert client.ask("version", id=2)["result"]
         client.send(request(9, "a/raw", ["Content-Length: 999\r\n\r\n{"]))
         client.ask("version", id=3)
-        time.sleep(0.5)
-        assert client.ask("a/id", id=4)["result"] > 0, "the same holds for a backend"
-    assert logged(tmp_path).count("discarded a frame that was not complete") == 2
+        wait_until(lambda: discarded() == 2, "the same holds for a backend")
+        assert client.ask("a/id", id=4)["result"] > 0
+    assert discarded() == 2
 
 
 DEEP = range(940, 1000)

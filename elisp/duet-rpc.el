@@ -861,17 +861,7 @@ Set SERVER's new state, and restart it after a crash."
          (signal (eq (process-status process) 'signal))
          ;; Nothing about earlier calls.
          (tail (duet-rpc--stderr-tail server 5 (duet-rpc--server-call-start server)))
-         (how (cond (signal (format "was killed by signal %d" code))
-                    ((string-match-p "Python is too old" tail)
-                     "needs a newer Python (see `duet-rpc-python')")
-                    ((string-match-p "unknown option '--debug'" tail)
-                     "is older than duet-rpc.el; M-x duet-rpc-install installs \
-the one that fits (or set `duet-rpc-debug' to nil)")
-                    ;; Emacs sets this code when it cannot write to the process.
-                    ((= code 256) "closed its input")
-                    ((= code 127)
-                     "exited with code 127, command not found (see `duet-rpc-python')")
-                    (t (format "exited with code %d" code))))
+         (how (duet-rpc--describe-exit code signal tail))
          (stderr (if (equal tail "")
                      ""
                    (format ".  End of its stderr (M-x duet-rpc-show-log shows all):\n%s"
@@ -898,6 +888,22 @@ the one that fits (or set `duet-rpc-debug' to nil)")
         (duet-rpc--fail-pending
          server (format "%s %s before it answered%s" name how stderr))
         (duet-rpc--handle-crash server how stderr calls))))))
+
+(defun duet-rpc--describe-exit (code signal tail)
+  "Return how a process has exited and what to do, as in \"exited with code 1\".
+CODE is its exit code, or the number of a signal if SIGNAL is non-nil.
+TAIL is the end of its stderr."
+  (cond (signal (format "was killed by signal %d" code))
+        ((string-match-p "Python is too old" tail)
+         "needs a newer Python (see `duet-rpc-python')")
+        ((string-match-p "unknown option '--debug'" tail)
+         "is older than duet-rpc.el; M-x duet-rpc-install installs \
+the one that fits (or set `duet-rpc-debug' to nil)")
+        ;; Emacs sets this code when it cannot write to the process.
+        ((= code 256) "closed its input")
+        ((= code 127)
+         "exited with code 127, command not found (see `duet-rpc-python')")
+        (t (format "exited with code %d" code))))
 
 (defun duet-rpc--call-reports-errors-p (call)
   "Return non-nil if the user is told when CALL fails."
@@ -2843,20 +2849,11 @@ If OFFER is non-nil, offer the region and the buffer as the value."
          (kinds (cl-remove-if null-p all))
          (kind (and (= 1 (length kinds)) (car kinds)))
          (type (plist-get kind :type))
-         (default (plist-get schema :default))
          ;; The value of empty input.
          (empty (cond ((not (duet-rpc--required-p param)) 'omit)
                       ((cl-some null-p all) nil)
                       (t 'again)))
-         (prompt (concat (plist-get param :name) " (" (duet-rpc--type-name schema)
-                         (cond ((eq empty 'again) "")
-                               ((not empty) ", empty for null")
-                               (default
-                                (format ", default %s" (duet-rpc--format-value default)))
-                               (t ", optional"))
-                         (if-let ((what (plist-get schema :description)))
-                             (concat "; " (duet-rpc--prompt-help what))
-                           "")))
+         (prompt (duet-rpc--param-prompt param empty))
          (prompt-end (concat prompt "): ")))
     (cond
      ((plist-get kind :enum)
@@ -2874,19 +2871,35 @@ If OFFER is non-nil, offer the region and the buffer as the value."
       (duet-rpc--read-path prompt-end empty))
      ((equal type "string") (duet-rpc--read-text prompt empty offer))
      ((or (not kind) (not type))
-      ;; If strings are among the possible types, they need no quotes.
       (duet-rpc--read-validated
-       prompt-end empty
-       (lambda (text)
-         (condition-case err
-             (duet-rpc--parse-json text)
-           (error (if (cl-some (lambda (each)
-                                 (member (plist-get each :type) '("string" nil)))
-                               kinds)
-                      text
-                    (signal (car err) (cdr err))))))))
+       prompt-end empty (lambda (text) (duet-rpc--parse-any text kinds))))
      (t (duet-rpc--read-validated (concat prompt ", as JSON): ") empty
                                   #'duet-rpc--parse-json)))))
+
+(defun duet-rpc--param-prompt (param empty)
+  "Return the prompt for the value of PARAM, without its closing parenthesis.
+EMPTY is what empty input stands for: `omit', nil for null, or `again' if
+the value is read again."
+  (let* ((schema (plist-get param :schema))
+         (default (plist-get schema :default))
+         (what (plist-get schema :description)))
+    (concat (plist-get param :name) " (" (duet-rpc--type-name schema)
+            (cond ((eq empty 'again) "")
+                  ((not empty) ", empty for null")
+                  (default (format ", default %s" (duet-rpc--format-value default)))
+                  (t ", optional"))
+            (and what (concat "; " (duet-rpc--prompt-help what))))))
+
+(defun duet-rpc--parse-any (text schemas)
+  "Return the JSON value in TEXT, which is for a parameter of one of SCHEMAS.
+If strings are among them, TEXT that is not JSON stands for itself, so
+that a string needs no quotes."
+  (condition-case err
+      (duet-rpc--parse-json text)
+    (error (if (cl-some (lambda (each) (member (plist-get each :type) '("string" nil)))
+                        schemas)
+               text
+             (signal (car err) (cdr err))))))
 
 (defun duet-rpc--prompt-help (text)
   "Return the first line of TEXT, the description of a parameter, for a prompt."
@@ -4107,15 +4120,33 @@ when it is there.  (:async nil is the same as :wait t.)
   (let* ((doc (if (stringp (car args))
                   (pop args)
                 (format "Call the method `%s' of duet-rpc." method)))
-         (params (plist-get args :params))
          (result (or (plist-get args :result) 'message))
+         (result (if (symbolp result) `',result result))
          (key (plist-get args :key))
-         (timeout (plist-get args :timeout))
          (wait (or (plist-get args :wait)
                    (and (plist-member args :async) (not (plist-get args :async))))))
-    (cl-loop for (key) on args by #'cddr
-             unless (memq key '(:params :result :wait :async :timeout :key))
-             do (error "%s: unknown keyword %S" name key))
+    (duet-rpc--check-command-args name args)
+    `(progn
+       (duet-rpc--check-how ',name ,result)
+       (defun ,name ()
+         ,doc
+         (interactive)
+         (duet-rpc--run-command
+          ',name ,method ',(plist-get args :params) ,result
+          :wait ',wait :timeout ,(plist-get args :timeout)))
+       ,@(and key `((global-set-key (kbd ,key) #',name)))
+       ',name)))
+
+(defun duet-rpc--check-command-args (name args)
+  "Signal an error if ARGS is not what `duet-rpc-define-command' takes for NAME.
+ARGS is a plist of the keyword arguments, as they are written."
+  (let ((params (plist-get args :params))
+        (result (plist-get args :result))
+        (timeout (plist-get args :timeout))
+        (key (plist-get args :key)))
+    (cl-loop for (keyword) on args by #'cddr
+             unless (memq keyword '(:params :result :wait :async :timeout :key))
+             do (error "%s: unknown keyword %S" name keyword))
     (unless (and (proper-list-p params) (cl-evenp (length params))
                  (cl-loop for (key) on params by #'cddr always (keywordp key)))
       (error "%s: :params must be an unquoted plist, such as (:text region)" name))
@@ -4130,18 +4161,7 @@ function, unquoted" name))
     (unless (or (null timeout) (numberp timeout))
       (error "%s: :timeout must be a number of seconds" name))
     (unless (or (null key) (stringp key))
-      (error "%s: :key must be a string, such as \"C-c w\"" name))
-    `(progn
-       (duet-rpc--check-how ',name ,(if (symbolp result) `',result result))
-       (defun ,name ()
-         ,doc
-         (interactive)
-         (duet-rpc--run-command
-          ',name ,method ',params
-          ,(if (symbolp result) `',result result)
-          :wait ',wait :timeout ,timeout))
-       ,@(and key `((global-set-key (kbd ,key) #',name)))
-       ',name)))
+      (error "%s: :key must be a string, such as \"C-c w\"" name))))
 
 (defun duet-rpc--check-how (name how)
   "Signal an error unless HOW, the :result of the command NAME, is valid."
@@ -5575,9 +5595,10 @@ FUNCTION is called in the buffer for the progress, with a function
 to call when it is done: with nil, or a text that says why it has failed."
   (let* ((package (format "duet-rpc==%s" duet-rpc--version))
          (home (expand-file-name "~/"))
-         (sources (and duet-rpc--file
-                       (expand-file-name
-                        "../" (file-name-directory (file-truename duet-rpc--file)))))
+         ;; Some package managers compile beside a link to the source.
+         (el (and duet-rpc--file (concat (file-name-sans-extension duet-rpc--file) ".el")))
+         (sources (and el (expand-file-name
+                           "../" (file-name-directory (file-truename el)))))
          (run (lambda (directory &rest command)
                 (cons (string-join command " ")
                       (lambda (then) (duet-rpc--install-run directory command then))))))
@@ -5717,56 +5738,79 @@ Return nil, or a text that says why there is none."
                        (file-error (push (error-message-string err) problems) nil)))
       (string-join (nreverse problems) "; "))))
 
+;; A download: its URL, the buffer that shows its progress, the function to
+;; call at its end, the buffer of url.el that it comes into, the timer that
+;; watches it, how many bytes have come, and when the last of them came.
+(cl-defstruct (duet-rpc--download (:constructor duet-rpc--make-download) (:copier nil))
+  url shown-in then source timer (size 0) (changed (float-time)))
+
 (defun duet-rpc--fetch (url then)
   "Download URL, and show the progress in the header line of this buffer.
 Call THEN with nil and the contents, or with a text that says why there
 are none.  Give up when nothing has come for `duet-rpc-timeout' seconds."
   (duet-rpc--install-show "%s\n" url)
   (require 'url)
-  (let* ((buffer (current-buffer))
-         (download nil)
-         (timer nil)
-         (size 0)
-         (changed (float-time))
-         (end (lambda (problem &optional data)
-                (when timer (cancel-timer timer))
-                (setq timer nil)
-                (when (buffer-live-p download)
-                  (let ((kill-buffer-query-functions nil))
-                    (kill-buffer download)))
-                (duet-rpc--call-in-buffer buffer then problem data)))
-         (watch
-          (lambda ()
-            (when (buffer-live-p download)
-              (setq download (or (buffer-local-value 'url-redirect-buffer download) download)))
-            (cond
-             ((not (buffer-live-p buffer)) (funcall end nil))
-             ((and (buffer-live-p download) (/= size (buffer-size download)))
-              (setq size (buffer-size download)
-                    changed (float-time))
-              (with-current-buffer buffer
-                (setq header-line-format
-                      (format " Downloading, %s so far; kill this buffer to stop it"
-                              (file-size-human-readable size)))
-                (force-mode-line-update)))
-             ((> (- (float-time) changed) duet-rpc-timeout)
-              (funcall end (format "%s: nothing has come for %s s" url duet-rpc-timeout)))))))
+  (let ((download (duet-rpc--make-download
+                   :url url :shown-in (current-buffer) :then then)))
     (condition-case err
-        (setq download
-              (url-retrieve
-               url
-               (lambda (status)
-                 (setq download (current-buffer))
-                 (goto-char (point-min))
-                 (if-let ((err (plist-get status :error)))
-                     (funcall end (format "%s: %s" url
-                                          (mapconcat (lambda (each) (format "%s" each))
-                                                     (cdr err) " ")))
-                   (re-search-forward "^\r?\n" nil 'move)
-                   (funcall end nil (buffer-substring (point) (point-max)))))
-               nil t t)
-              timer (and (buffer-live-p download) (run-with-timer 0.5 0.5 watch)))
-      (error (funcall end (format "%s: %s" url (error-message-string err)))))))
+        (let ((source (url-retrieve
+                       url (lambda (status) (duet-rpc--download-finish download status))
+                       nil t t)))
+          (when (buffer-live-p source)
+            (setf (duet-rpc--download-source download) source
+                  (duet-rpc--download-timer download)
+                  (run-with-timer 0.5 0.5 #'duet-rpc--download-watch download))))
+      (error (duet-rpc--download-end
+              download (format "%s: %s" url (error-message-string err)))))))
+
+(defun duet-rpc--download-finish (download status)
+  "End DOWNLOAD, which has come into this buffer; STATUS is that of `url-retrieve'."
+  (setf (duet-rpc--download-source download) (current-buffer))
+  (goto-char (point-min))
+  (if-let ((err (plist-get status :error)))
+      (duet-rpc--download-end
+       download (format "%s: %s" (duet-rpc--download-url download)
+                        (mapconcat (lambda (each) (format "%s" each)) (cdr err) " ")))
+    (re-search-forward "^\r?\n" nil 'move)
+    (duet-rpc--download-end download nil (buffer-substring (point) (point-max)))))
+
+(defun duet-rpc--download-end (download problem &optional data)
+  "Release what DOWNLOAD has, and call its function with PROBLEM and DATA."
+  (when (duet-rpc--download-timer download)
+    (cancel-timer (duet-rpc--download-timer download)))
+  (setf (duet-rpc--download-timer download) nil)
+  (when (buffer-live-p (duet-rpc--download-source download))
+    (let ((kill-buffer-query-functions nil))
+      (kill-buffer (duet-rpc--download-source download))))
+  (duet-rpc--call-in-buffer (duet-rpc--download-shown-in download)
+                            (duet-rpc--download-then download) problem data))
+
+(defun duet-rpc--download-watch (download)
+  "Show how much of DOWNLOAD has come; end it if nothing has come for long."
+  (let ((source (duet-rpc--download-source download)))
+    (when (buffer-live-p source)
+      (setq source (or (buffer-local-value 'url-redirect-buffer source) source))
+      (setf (duet-rpc--download-source download) source))
+    (cond
+     ((not (buffer-live-p (duet-rpc--download-shown-in download)))
+      (duet-rpc--download-end download nil))
+     ((and (buffer-live-p source)
+           (/= (duet-rpc--download-size download) (buffer-size source)))
+      (setf (duet-rpc--download-size download) (buffer-size source)
+            (duet-rpc--download-changed download) (float-time))
+      (duet-rpc--download-show download))
+     ((> (- (float-time) (duet-rpc--download-changed download)) duet-rpc-timeout)
+      (duet-rpc--download-end
+       download (format "%s: nothing has come for %s s"
+                        (duet-rpc--download-url download) duet-rpc-timeout))))))
+
+(defun duet-rpc--download-show (download)
+  "Show in the header line how much of DOWNLOAD has come."
+  (with-current-buffer (duet-rpc--download-shown-in download)
+    (setq header-line-format
+          (format " Downloading, %s so far; kill this buffer to stop it"
+                  (file-size-human-readable (duet-rpc--download-size download))))
+    (force-mode-line-update)))
 
 
 ;;; The doctor

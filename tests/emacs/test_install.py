@@ -321,13 +321,16 @@ def test_install_uses_a_tool_that_is_there(
 def test_install_builds_from_the_sources(
     emacs: str, environment: dict[str, str], release: ThreadingHTTPServer, library: Path
 ) -> None:
-    """Install it in a clone, where there is no release to download."""
+    """Install it in a clone that a package manager links to, without a release to download."""
     clone = library.parent / "clone"
     copy_sources(clone)
     (clone / ".venv").symlink_to(ROOT / ".venv")
     form = install(url(release, "missing"), seconds=150)
-    built = clone / "elisp" / "duet-rpc.el"
-    shown = run(emacs, environment, "-l", built, "--eval", form).stdout
+    link = library.parent / "build" / "duet-rpc.el"
+    link.parent.mkdir()
+    link.symlink_to(clone / "elisp" / "duet-rpc.el")
+    run(emacs, environment, "--eval", f'(byte-compile-file "{link}")')
+    shown = run(emacs, environment, "-l", link.with_suffix(".elc"), "--eval", form).stdout
     assert f"{INSTALLED}{clone}/dist/duet-rpc.pyz\n" in shown, shown
     assert (clone / "dist" / "duet-rpc.pyz").read_bytes() == PYZ.read_bytes()
 

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from duet_rpc.gateway.backend import Backend
-    from duet_rpc.gateway.client import ClientConnection
     from duet_rpc.gateway.entries import Kind
     from duet_rpc.gateway.kept import KeptLists
-    from duet_rpc.gateway.loop import Loop
+    from duet_rpc.gateway.runtime import Runtime
 
 
 class Catalog:
@@ -25,16 +24,14 @@ class Catalog:
     def __init__(
         self,
         backends: Mapping[str, Backend],
-        loop: Loop,
+        runtime: Runtime,
         fresh_id: Callable[[], int],
-        client: ClientConnection,
         kept: KeptLists | None,
     ) -> None:
         self._backends = backends
         self.kept = kept  # lists of the last time; None: not used
         self._lists = {
-            kind: ServerLists(kind, backends, loop, fresh_id, client, kept)
-            for kind in KINDS.values()
+            kind: ServerLists(kind, backends, runtime, fresh_id, kept) for kind in KINDS.values()
         }
 
     def __getitem__(self, kind: Kind) -> ServerLists:

@@ -102,6 +102,7 @@ class Child:
         self._timer: Timer | None = None  # of the next step of ending it
         self._kill_at = 0.0
         self._ended = False  # nothing is left of the group, and its number may be another's
+        self.is_draining = False  # it has exited, and its output is not yet handled
         self.output.update()
 
     @property
@@ -160,6 +161,7 @@ class Child:
 
     def drain(self, then: Callable[[], object]) -> None:
         """Handle what an exited process wrote last, and call a function."""
+        self.is_draining = True
         self._stderr.close()
         self.output.drain(then)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from duet_rpc.gateway.entries import Entry, Kind
     from duet_rpc.gateway.kept import KeptLists
     from duet_rpc.gateway.loop import Loop, Timer
+    from duet_rpc.gateway.runtime import Runtime
 
     Done = Callable[["Merged"], None]
 
@@ -57,16 +58,15 @@ class ServerLists:
         self,
         kind: Kind,
         backends: Mapping[str, Backend],
-        loop: Loop,
+        runtime: Runtime,
         fresh_id: Callable[[], int],
-        client: ClientConnection,
         kept: KeptLists | None,
     ) -> None:
         self.kind = kind
         self._backends = backends
         self._kept = kept  # of the last time; None: not used
-        self._reader = ListReader(kind, loop, fresh_id, self._handle_list)
-        self._waiters = Waiters(loop, client, self._answer)
+        self._reader = ListReader(kind, runtime.loop, fresh_id, self._handle_list)
+        self._waiters = Waiters(runtime.loop, runtime.client, self._answer)
         self._known: dict[str, list[Entry]] = {}
         self._served: dict[str, list[str]] = {}  # what the last list had of servers not known then
         self._merged: Merged | None = None  # the last, unless something has changed since

@@ -49,9 +49,7 @@ class Router:
             self._backends, log, self._front.send, self.dialect, self.replies_to_cancelled
         )
         self._backend_requests = BackendRequests(loop, log, self._front.send, self.dialect)
-        self._catalog = Catalog(
-            self._backends, loop, self.fresh_id, runtime.client, self._find_kept_lists()
-        )
+        self._catalog = Catalog(self._backends, runtime, self.fresh_id, self._find_kept_lists())
         self._catalog.on_change(self._announce)
         self._shutdown = Shutdown(runtime, self._backends.values(), self._requests)
         self._workers = Workers(

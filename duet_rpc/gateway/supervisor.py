@@ -105,8 +105,6 @@ class Supervisor:
         self._machine = StateMachine()
         self._timer: Timer | None = None  # of restart, handshake or a closed pipe
         self._after_stop: Callable[[], None] | None = None
-        self._restarting = False  # it is stopped to be started again
-        self._is_draining = False  # the process has exited, its output is not yet handled
         self.child: Child | None = None
         self.restarts = RestartPolicy(runtime.times)
         self.reason = ""  # why it is not ready, for people
@@ -126,8 +124,13 @@ class Supervisor:
     def restarts_soon(self) -> bool:
         """True while a process is gone, or going, and the next one is worth waiting for."""
         if self.state is State.STOPPING:
-            return self._restarting
+            return self._is_restarting
         return self.state is State.BACKOFF and self.restarts.is_first
+
+    @property
+    def _is_restarting(self) -> bool:
+        """True while it is stopped to be started again."""
+        return self._after_stop == self.start_now
 
     def _transition(self, event: Event) -> None:
         self._machine.handle(event)
@@ -200,12 +203,11 @@ class Supervisor:
     def check(self) -> None:
         """Find out whether the process has exited."""
         child = self.child
-        code = None if child is None or self._is_draining else child.poll()
+        code = None if child is None or child.is_draining else child.poll()
         if child is None or code is None:
             return
         if self.state is not State.STOPPING:
             child.kill_group()  # what it left behind
-        self._is_draining = True
         child.drain(lambda: self._handle_exit(child, code))
 
     def _handle_pipe_closed(self, pipe: str) -> None:
@@ -221,7 +223,6 @@ class Supervisor:
     def _handle_exit(self, child: Child, code: int) -> None:
         child.close()
         self.child = None
-        self._is_draining = False
         self._cancel_timer()
         if self.state is State.STOPPING:
             child.end_group(self._handle_stopped)
@@ -261,15 +262,10 @@ class Supervisor:
 
     def restart(self) -> None:
         """End the process and start another; what was not sent to it waits for that."""
-        self._restarting = True
-        self._stop(self.start_now)
+        self.stop(self.start_now)
 
     def stop(self, then: Callable[[], None] | None = None) -> None:
         """End the process: its input first, then SIGTERM, then SIGKILL; then call a function."""
-        self._restarting = False
-        self._stop(then)
-
-    def _stop(self, then: Callable[[], None] | None) -> None:
         self._after_stop = then
         self.restarts.reset()
         if self.state is State.STOPPING:
@@ -278,7 +274,7 @@ class Supervisor:
         self._runtime.starts.remove(self.start_now)
         if self.child is None:
             self.reason = ""
-            if not self._restarting:  # else what waits goes on waiting
+            if not self._is_restarting:  # else what waits goes on waiting
                 self._owner.handle_gone("was stopped", {"reason": "stopped"})
             self._finish_stop()
             return

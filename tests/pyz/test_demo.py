@@ -88,7 +88,7 @@ def test_the_three_lines_at_its_end_can_be_typed(tmp_path: Path) -> None:
         return done.stdout
 
     assert type_line(new).endswith("/hello.py\n")
-    assert type_line(call) == '"hi hi"\n'
+    assert type_line(call) == '"words: 1, longest: hi"\n'
     if emacs[0] == "emacs":
         look = '(princ (and duet-rpc-mode "on"))'
         assert type_line([EMACSEN[0], "--batch", *emacs[1:], "--eval", look]) == "on"

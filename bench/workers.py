@@ -159,8 +159,8 @@ def measure_idle() -> Samples:
     with Server(Program(DUET, [PYTHON, PYZ, "rpc"], environ=environ)) as server:
         for name in IDLERS:
             server.call(Call(traffic.next_id(), name, {"x": 1}, None))
-        time.sleep(3.0)  # by now each of them has imported loguru
         status = server.ask("gateway/status", {})
+        time.sleep(3.0)  # by now each of them has imported loguru, and sleeps
         workers = [each["pid"] for each in status["backends"] if each["name"] != "main"]
         assert len(workers) == WORKERS, status
         everybody = [server.process.pid, *workers]

@@ -4399,7 +4399,8 @@ This does not start the daemon for commands that are known already."
     (when (duet-rpc--new-files-p)
       (duet-rpc--refresh-commands))))
 
-;; The folder may be new, or made again: whoever has read its files calls
+;; The folder is made, because it can be watched only if it exists.  It may be
+;; removed and made again: whoever has read its files calls
 ;; `duet-rpc--watch-folder'.  Without file notifications, or when the system
 ;; has no more of them, the next call notices what is new.
 
@@ -4415,9 +4416,10 @@ This does not start the daemon for commands that are known already."
       (unless (file-notify-valid-p duet-rpc--folder-watch)
         (setq duet-rpc--folder-watch
               (ignore-errors
-                (file-notify-add-watch
-                 (duet-rpc--methods-folder (duet-rpc--local-server))
-                 '(change) #'duet-rpc--folder-changed))))
+                (let ((folder (duet-rpc--methods-folder (duet-rpc--local-server))))
+                  (make-directory folder t)
+                  (file-notify-add-watch
+                   folder '(change) #'duet-rpc--folder-changed)))))
     (when duet-rpc--folder-watch
       (file-notify-rm-watch duet-rpc--folder-watch)
       (setq duet-rpc--folder-watch nil))))

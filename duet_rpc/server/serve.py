@@ -107,6 +107,8 @@ def leave(server: Server, children: Children) -> None:
 
 def end_methods(server: Server, children: Children) -> None:
     """Let the user's files do what they want to do at the end."""
+    if not server.lifecycle.overdue:
+        server.guard.cancellation.begin()  # the cancel of the last request does not concern it
     server.run_method(server.user_methods.stop)
     with server.supervisor:
         children.end_pools()

@@ -102,6 +102,21 @@ It runs in a buffer of its own."
         (dotimes (_ 10) (read-event nil nil 0.05))
         (should-not (fboundp 'there))))))
 
+(ert-deftest duet-rpc-the-folder-of-methods-is-made-and-watched ()
+  (skip-unless file-notify--library)
+  (unwind-protect
+      (duet-rpc-test-with-pyz
+        (should-not (file-exists-p duet-rpc-test-folder))
+        (duet-rpc-mode 1)
+        (duet-rpc--look-for-new-commands) ; as when Emacs is first idle
+        (call-process "sh" nil nil nil "-c"
+                      "printf 'from duet_rpc import command\\n@command\\ndef there() -> str:\\n    return 1\\n' > \"$1\""
+                      "sh" duet-rpc-test-words)
+        (duet-rpc-test-until (progn (read-event nil nil 0.05) (commandp 'there))))
+    (duet-rpc-mode -1)
+    (ignore-errors (delete-file (duet-rpc--commands-file)))
+    (delete-directory duet-rpc-test-folder t)))
+
 (ert-deftest duet-rpc-a-command-that-another-program-saved-is-there-after-any-list ()
   (duet-rpc-test-with-python ("@command" "def first() -> int:" "    return 1")
     (write-region "from duet_rpc import command\n@command\ndef second() -> int: return 2\n"

@@ -701,6 +701,22 @@ def test_hooks_that_fail_are_named_and_end_nothing(tmp_path: Path, folder: Path)
     assert b"a.py:8: ZeroDivisionError" in log
 
 
+def test_on_stop_runs_after_a_cancelled_request(tmp_path: Path, folder: Path) -> None:
+    begun, stopped = tmp_path / "begun", tmp_path / "stopped"
+    text = "import time\nfrom duet_rpc import method, on_stop\n"
+    text += f"@method\ndef f():\n    open({str(begun)!r}, 'w')\n"
+    text += f"    time.sleep(60)\n@on_stop\ndef b(): open({str(stopped)!r}, 'w')\n"
+    write(folder, text, "a.py")
+    with rpc(tmp_path) as author:
+        author.client.send(request(1, "f"))
+        wait_for_file(begun)
+        author.client.send(notification("$/cancelRequest", {"id": 1}))
+        assert author.reply()["error"]["code"] == -32800
+        author.client.close_input()
+        assert author.client.wait()[0] == 0
+    assert stopped.exists()
+
+
 def test_an_endless_on_stop_does_not_keep_the_daemon(tmp_path: Path, folder: Path) -> None:
     text = "from duet_rpc import on_stop\n@on_stop\ndef b():\n    while True: pass\n"
     write(folder, ONE.format("f", 1) + text, "a.py")

@@ -172,7 +172,7 @@ def test_progress_of_a_long_tool_and_its_cancel(tmp_path: Path) -> None:
         assert time.monotonic() - start < 10
         # This server goes on with what was cancelled, and tells of it; nobody hears that.
         client.notes.clear()
-        time.sleep(0.5)
+        time.sleep(0.5)  # in which it would tell of five steps
         assert "4" in text_of(client.call("everything__get-sum", {"a": 1, "b": 3}))
         assert not [each for each in client.notes if "progress" in each["method"]]
         assert client.status()["pending"] == 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.machine import wait_until_idle
 from tests.support import (
     SOURCE,
     TOP,
@@ -838,7 +839,7 @@ def test_a_stream_that_nobody_reads_is_bounded() -> None:
         assert client.get()
         status = Path(f"/proc/{client.process.pid}/status")
         if status.exists():
-            time.sleep(1)  # in which it could yield a million pieces
+            wait_until_idle(client.process.pid)  # it waits for its reader, or has yielded them all
             peak = next(line for line in status.read_text().splitlines() if "VmHWM" in line)
             assert int(peak.split()[1]) < 100_000, "kB"
         client.close_input()

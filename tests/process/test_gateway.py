@@ -139,7 +139,7 @@ def test_a_gateway_whose_files_are_deleted_goes_on(tmp_path: Path) -> None:
     backends = {framing: backend(framing=framing) for framing in FRAMINGS}
     with gateway(tmp_path, {**backends, "m": mcp()}, program=program) as client:
         client.ask("version")
-        time.sleep(1)  # nothing is asked: a moment to put its house in order
+        wait_for_loguru(client.process.pid)  # nothing is asked: it puts its house in order
         shutil.rmtree(files)
         for name in (*backends, "m"):
             assert client.ask(f"{name}/pid")["result"] > 0
@@ -289,7 +289,7 @@ def test_idle_means_asleep(tmp_path: Path) -> None:
             return int(fields.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])
 
         before = switches()
-        time.sleep(2.0)
+        time.sleep(2.0)  # in which nothing is to happen
         assert switches() - before <= 1
 
 

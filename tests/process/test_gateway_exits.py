@@ -147,7 +147,7 @@ def test_a_stable_time_makes_its_deaths_forgotten(tmp_path: Path) -> None:
     with gateway(tmp_path, {"a": backend()}, times=times) as client:
         for _ in range(3):
             client.ask("a/pid")
-            time.sleep(0.3)
+            time.sleep(0.3)  # its life was stable
             assert client.ask("a/die")["error"]["data"]["exitCode"] == 3
             client.state("a", "backoff")
             client.state("a", "ready")

@@ -238,8 +238,8 @@ def test_a_backend_that_dies_after_much_garbage_delays_nobody(
             client.ask("b/pid")
             pid = client.ask("a/pid")["result"]
             client.send(request("g", "a/garbage", [broken, 10_000_000, how == "die"]))
-            time.sleep(0.3)
             if how == "killed":
+                wait_until_idle(pid)  # it has written all, or waits for the gateway
                 os.kill(pid, signal.SIGKILL)
             return delays(client, "b", 1.5)
 
@@ -282,7 +282,7 @@ def test_a_client_that_reads_little_by_little_gets_everything(tmp_path: Path) ->
         got, until = b"", time.monotonic() + 0.5
         while time.monotonic() < until:
             got += os.read(client.process.stdout.fileno(), 1000)
-            time.sleep(0.005)
+            time.sleep(0.005)  # a slow client
         while got.count(b"x") < 40 * 300_000:
             got += os.read(client.process.stdout.fileno(), 1 << 20)
 
@@ -368,7 +368,7 @@ def test_no_backend_survives_a_gateway_killed_while_it_starts_them(tmp_path: Pat
                 pass
             client.process.kill()  # just after a fork
     wait_until(lambda: not alive(file), "none of them is left")
-    time.sleep(1.0)
+    time.sleep(1.0)  # one that was just starting would be there by now
     assert not alive(file), "one that was just starting"
 
 

@@ -17,7 +17,7 @@ from tests.gateway import (
     logged,
     mcp,
 )
-from tests.support import PATIENCE, frame, notification, request
+from tests.support import frame, notification, request, wait_until
 
 # Rule 1: ids.
 
@@ -227,8 +227,7 @@ def test_where_the_client_never_answers_the_gateway_does(tmp_path: Path) -> None
     with gateway(tmp_path, {"a": backend(timeout=0.3)}) as client:
         client.send(notification("a/ask", {"id": "q", "method": "x"}))
         asked = client.note("a/x")
-        while client.status()["pending"]:
-            time.sleep(0.05)
+        wait_until(lambda: not client.status()["pending"], "the gateway has answered")
         (answer,) = client.ask("a/seen")["result"]
         assert (answer["id"], answer["error"]["code"]) == ("q", -32803)
         client.send(frame({"jsonrpc": "2.0", "id": asked["id"], "result": "too late"}))
@@ -240,9 +239,7 @@ def test_each_backend_is_answered_within_its_own_time(tmp_path: Path) -> None:
         for name in "ab":
             client.send(notification(f"{name}/ask", {"id": "q", "method": "x"}))
             client.note(f"{name}/x")
-        until = time.monotonic() + PATIENCE
-        while client.status()["pending"] > 1 and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_until(lambda: client.status()["pending"] <= 1, "one of them is answered")
         (answer,) = client.ask("b/seen")["result"]
         assert (answer["id"], answer["error"]["code"]) == ("q", -32803)
         assert client.ask("a/seen")["result"] == []
@@ -430,7 +427,7 @@ def test_stderr_without_end_is_drained_and_the_log_is_spared(tmp_path: Path) -> 
         for number in range(30):
             client.ask("a/stderr", ["line\n" * 10_000], id=number)
         client.ask("a/stderr", ["x" * 300_000], id="long")
-        time.sleep(1.1)
+        time.sleep(1.1)  # lines are counted for each second
         client.ask("a/stderr", ["end\n"])
         assert client.call("gateway/log", ["a"])["lines"][-1].endswith("end")
     assert logged(tmp_path).count("backend a: line") < 2000

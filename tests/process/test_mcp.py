@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 from duet_rpc import __version__
 from duet_rpc.mcp.tools import NAME_MAX, WRAPPED, name_tools
 from duet_rpc.methods.method import Method
+from tests.machine import wait_until_computing
 from tests.support import SOURCE, TOP, Client, daemon
 
 TOOLS = TOP / "tests" / "interop" / "clients" / "tools.py"
@@ -478,7 +479,7 @@ def test_a_cancelled_call_gets_no_reply(version: str) -> None:
         client.tools()
         id = client.post("tools/call", {"name": "forever"})
         waiting = client.post("tools/call", {"name": "forever"})
-        time.sleep(0.2)
+        wait_until_computing(client.process.pid)
         for each in (waiting, id):
             params = {"requestId": each, "reason": "no time"}
             client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
@@ -611,7 +612,7 @@ def test_it_leaves_within_two_seconds(state: str, end: str | signal.Signals) -> 
         client.tools()
         if state == "busy":
             client.post("tools/call", {"name": "forever"})
-            time.sleep(0.2)
+            wait_until_computing(client.process.pid)
         if isinstance(end, signal.Signals):
             client.signal(end)
         else:

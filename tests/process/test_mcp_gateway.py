@@ -16,6 +16,7 @@ import pytest
 
 from duet_rpc.gateway.eras import as_stateless
 from tests.gateway import SHORT_TIMES, backend, patience_for_depth, write_config
+from tests.machine import wait_until_idle
 from tests.process.test_mcp import EVERY, HANDSHAKE, INFO, MODERN, TOOLS, Mcp, mcp
 from tests.support import PATIENCE, SOURCE, TOP, shortest, wait_until
 
@@ -40,6 +41,12 @@ class OneServer(Mcp):
             if not isinstance(message, dict) or "method" not in message:
                 return body
             self.notes.append(message)
+
+    def note(self) -> dict[str, Any]:
+        """Wait for the next message that is no reply, unless one has come."""
+        if not self.notes:
+            self.notes.append(json.loads(super().receive_raw()))
+        return self.notes.pop(0)
 
 
 @contextmanager
@@ -315,7 +322,7 @@ def test_progress_and_cancel_reach_the_server(tmp_path: Path, version: str, pref
             ("mine", 1),
         ]
         id = client.post("tools/call", {"name": f"{prefix}forever"})
-        time.sleep(0.2)
+        wait_until_idle(client.process.pid)  # the server has the call
         cancel = {"requestId": id}
         client.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel})
         assert client.tool(f"{prefix}add", a=1)["isError"] is False
@@ -367,11 +374,7 @@ def test_a_slow_server_is_announced_when_it_is_ready(tmp_path: Path) -> None:
         start = time.monotonic()
         assert "echo__tool0" in client.tools()
         assert time.monotonic() - start < 3.9
-        until = time.monotonic() + PATIENCE
-        while not client.notes and time.monotonic() < until:
-            client.ask("ping")
-            time.sleep(0.1)
-        assert client.notes[0]["method"] == "notifications/tools/list_changed"
+        assert client.note()["method"] == "notifications/tools/list_changed"
         assert "slow__tool0" in client.tools()
 
 

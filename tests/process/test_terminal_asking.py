@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.machine import wait_until_idle
 from tests.process.test_asking import METHODS
 from tests.terminal import Person, environment, invoke
 
@@ -24,7 +24,7 @@ def call(method: str, *words: str) -> Sequence[str]:
 
 def press_ctrl_c(person: Person) -> None:
     """Press it while readline waits: just before, Python would see it with the next key."""
-    time.sleep(0.5)
+    wait_until_idle(person.process.pid)
     person.type("\x03")
 
 

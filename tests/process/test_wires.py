@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +31,7 @@ from tests.hostile import (
     pieces_of,
 )
 from tests.invariants import FAULTS
+from tests.machine import wait_until_computing
 from tests.support import SOURCE, TAKE, TOP, WITH_METHODS, daemon, run
 from tests.unit import test_fuzz
 
@@ -387,7 +387,7 @@ def test_cancel_and_progress_over_the_wire(framing: str) -> None:
         messages = [json.loads(client.receive_raw()) for _ in range(3)]
         assert [each.get("method") for each in messages] == ["$/progress", "$/progress", None]
         client.send(write(call(2, "give_up")))
-        time.sleep(0.3)
+        wait_until_computing(client.process.pid)
         note = json.dumps({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": 2}})
         (reply,) = client.exchange(write(note), 1)
         assert reply["error"]["code"] == -32800
@@ -503,8 +503,9 @@ def cancel(id: object) -> str:
 )
 def test_the_requests_of_a_batch_can_be_cancelled(how: str) -> None:
     with daemon([*WITH_METHODS, "30", "lines", "batch"], framing="lines") as client:
+        client.exchange(line(call(0)), 1)  # it has started
         client.send(line(f"[{call(1, 'give_up')},{call(2, 'give_up')},{call(3)}]"))
-        time.sleep(0.3)
+        wait_until_computing(client.process.pid)
         client.send(line(how))
         answers = json.loads(client.receive_raw())
     assert [each.get("error", {}).get("code") for each in answers] == [-32800, -32800, None]
@@ -512,8 +513,9 @@ def test_the_requests_of_a_batch_can_be_cancelled(how: str) -> None:
 
 def test_a_request_in_a_batch_that_waits_can_be_cancelled() -> None:
     with daemon([*WITH_METHODS, "30", "lines", "batch"], framing="lines") as client:
+        client.exchange(line(call(0)), 1)  # it has started
         client.send(line(call(1, "give_up")) + line(f"[{call(2, 'give_up')},{call(3)}]"))
-        time.sleep(0.3)
+        wait_until_computing(client.process.pid)
         client.send(line(cancel(2)) + line(cancel(1)))
         assert client.receive()["error"]["code"] == -32800
         answers = json.loads(client.receive_raw())

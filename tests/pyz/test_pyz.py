@@ -22,6 +22,7 @@ import pytest
 
 from duet_rpc import __version__
 from tests.hostile import GOOD, ROWS, Answer, Row, check
+from tests.machine import wait_for_loguru, wait_until_computing
 from tests.support import PYZ, TOP, Client, daemon, frame, request, run
 
 VERSION = {"version": __version__}
@@ -102,7 +103,7 @@ def test_a_method_that_uses_loguru_logs_to_the_same_place(
     flags = ["--methods", str(path)]
     with daemon([python, PYZ, "rpc", *flags], env) as client:
         client.call("version")
-        time.sleep(0.8)  # the log's library is loaded when the client falls silent
+        wait_for_loguru(client.process.pid)
         assert [client.call("f"), client.call("f")] == [1, 1]
         code, _, log = client.finish()
     assert code == 0
@@ -126,7 +127,7 @@ def test_the_six_calls_and_the_exit(python: str, tmp_path: Path) -> None:
         assert len(client.call("describeMethods")) == 6
         assert client.call("version") == VERSION
         assert client.call("setLogLevel", {"level": "debug"})["success"] is True
-        time.sleep(0.8)  # the log's library is loaded when the client falls silent
+        wait_for_loguru(client.process.pid)
         assert client.call("shutdown") == {"message": "Shutting down gracefully"}
         code, _, log = client.finish()
     assert code == 0
@@ -165,7 +166,7 @@ def test_the_users_methods(python: str, tmp_path: Path) -> None:
         pretty = client.call("reformat_json", {"text": "[1]"})
         assert pretty == "[\n  1\n]\n"
         client.send(request(2, "loop"))
-        time.sleep(0.5)
+        wait_until_computing(client.process.pid)
         client.send(frame({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": 2}}))
         assert client.receive()["error"]["code"] == -32800
         assert client.call("version", id=3) == VERSION
@@ -205,7 +206,7 @@ def test_killed_while_unpacking_it_starts_the_next_time(tmp_path: Path) -> None:
     env = home(tmp_path)
     for delay in (0.1, 0.2, 0.3, 0.5):
         client = Client([sys.executable, PYZ, "rpc"], env)
-        time.sleep(delay)
+        time.sleep(delay)  # on any machine, one of them is in the middle of it
         client.process.kill()
         client.process.communicate()
     assert version(sys.executable, env) == VERSION
@@ -573,7 +574,7 @@ def test_a_daemon_whose_files_are_deleted_goes_on(tmp_path: Path) -> None:
     log.unlink()
     with daemon([sys.executable, PYZ, "rpc"], env) as client:
         assert client.call("version") == VERSION
-        time.sleep(0.8)  # what the first reply does without is loaded in the first silence
+        wait_for_loguru(client.process.pid)  # now all is loaded that the first reply did without
         shutil.rmtree(tmp_path / "home" / ".cache")
         for row in ROWS:
             expected = [*row.expected, Answer("good")]
@@ -661,7 +662,7 @@ def test_thirty_seconds_are_thirty_seconds(tmp_path: Path) -> None:
         client.send(b"Content-Length: 100\r\n\r\n{")
         assert client.silent_for(28.5)
         client.send(b" ")
-        time.sleep(4.0)
+        time.sleep(4.0)  # thirty seconds are over, though a byte has come meanwhile
         assert client.call("version") == VERSION
         _, _, log = client.finish()
     assert log.count("a frame was not complete after 30 s: discarded") == 1

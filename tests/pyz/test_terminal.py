@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 
 from duet_rpc import __version__
+from tests.machine import wait_until_idle
 from tests.support import PYZ
 from tests.terminal import Person, environment, invoke
 
@@ -39,7 +39,8 @@ def test_console(python: str, tmp_path: Path) -> None:
         person.type("version\r")
         person.see(f'"{__version__}"')
         person.see("duet>")
-        time.sleep(0.3)  # Python's readline misses a signal that comes with a key
+        # Python's readline misses a signal that comes with a key.
+        wait_until_idle(person.process.pid)
         person.type("\x03")
         person.see("duet>")
         person.type("quit\r")

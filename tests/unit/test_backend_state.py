@@ -61,7 +61,7 @@ def test_a_stable_process_begins_with_the_first_delay() -> None:
     policy = RestartPolicy(times)
     assert [policy.next_delay(), policy.next_delay()] == [1.0, 2.0]
     policy.started()
-    time.sleep(0.02)
+    time.sleep(0.02)  # its life was stable
     assert policy.next_delay() == 1.0
     assert policy.next_delay() == 2.0, "a start that fails is not stable"
 
@@ -75,10 +75,10 @@ def test_requests_expire_in_the_order_of_their_deadlines() -> None:
     pending.add(1, call(), timed=False)
     for id in (2, 3, 4):
         pending.add(id, call())
-    time.sleep(0.02)
+    time.sleep(0.02)  # longer than a request may take
     pending.note_activity()
     assert pending.pop_expired() is None, "whatever the backend sends is a sign of life"
-    time.sleep(0.02)
+    time.sleep(0.02)  # and once more
     expired = [pending.pop_expired() for _ in range(4)]
     assert [found[0] if found else None for found in expired] == [2, 3, 4, None]
     assert pending.only() == 1
@@ -88,10 +88,10 @@ def test_no_time_passes_while_a_person_is_asked() -> None:
     pending = PendingRequests(Loop(), 0.01, lambda: None)
     pending.add(1, call())
     pending.handle_question("q")
-    time.sleep(0.02)
+    time.sleep(0.02)  # longer than a request may take
     assert pending.pop_expired() is None
     pending.handle_answer("q")
-    time.sleep(0.02)
+    time.sleep(0.02)  # and once more
     assert pending.pop_expired() is not None
     endless = PendingRequests(Loop(), 0.0, lambda: None)
     endless.add(1, call())

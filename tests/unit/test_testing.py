@@ -89,7 +89,7 @@ def test_a_call_is_cancelled_once_and_cleans_up(busy: Any) -> None:
             busy()
         finally:
             ctx.log.info(f"cancelled: {ctx.cancelled}")
-            time.sleep(0.1)
+            time.sleep(0.1)  # as cleaning up may take
             ctx.progress(1)
 
     outcome = call(slow, cancel_after=0.1)
@@ -101,7 +101,7 @@ def test_a_call_is_cancelled_once_and_cleans_up(busy: Any) -> None:
 def test_a_block_that_must_not_be_interrupted_is_not() -> None:
     def careful(ctx: Context) -> None:
         with ctx.uninterrupted():
-            time.sleep(0.3)
+            time.sleep(0.3)  # in which it is cancelled
             ctx.log.info("whole")
         ctx.log.info("never")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.machine import wait_for_loguru
 from tests.process.test_methods import SIX, env_for, write
 from tests.support import (
     PYZ,
@@ -87,17 +88,13 @@ class Author:
         return code
 
 
-def wait_until_idle() -> None:
-    time.sleep(0.6)  # more than the daemon waits before it loads what nobody asked for
-
-
 # The first minute.
 
 
 def test_the_next_call_finds_the_first_file_of_all(tmp_path: Path, folder: Path) -> None:
     with rpc(tmp_path) as author:
         assert author.names() == []
-        wait_until_idle()
+        wait_for_loguru(author.client.process.pid)  # all that a daemon does unasked is done
         assert author.code("f") == NOT_FOUND
         write(folder, ONE.format("f", 1), "a.py")
         assert author.call("f") == 1
@@ -287,7 +284,8 @@ def test_a_reload_that_is_cancelled_loses_nothing(tmp_path: Path, folder: Path) 
         wait_for_file(mark)  # and not longer: it does not count as endless yet
         author.client.send(notification("$/cancelRequest", {"id": 7}))
         assert author.reply()["error"]["code"] == -32800
-        time.sleep(0.3)  # what is deferred until it is idle does not try again
+        # What is deferred until it is idle does not try again.
+        wait_for_loguru(author.client.process.pid)
         assert [author.call(name) for name in "abc"] == [1, 1, 1]
 
 
@@ -303,7 +301,7 @@ def test_a_timeout_names_the_line_of_an_endless_import(tmp_path: Path, folder: P
         author.client.send(request(1, "version"))
         assert author.reply()["id"] == 1
         wait_for_file(mark)  # it spins, although nobody has asked for anything
-        time.sleep(0.6)
+        time.sleep(0.6)  # more than a file that is merely slow would get
         author.client.send(request(2, "version") + notification("$/cancelRequest", {"id": 2}))
         assert author.reply()["error"]["code"] == -32800
         (said,) = author.said
@@ -317,10 +315,11 @@ def test_a_timeout_names_the_line_of_an_endless_import(tmp_path: Path, folder: P
 
 
 def test_an_endless_import_ends_two_seconds_after_input_does(tmp_path: Path, folder: Path) -> None:
-    write(folder, "while True: pass\n", "endless.py")
+    mark = tmp_path / "begun"
+    write(folder, f"open({str(mark)!r}, 'w')\nwhile True: pass\n", "endless.py")
     with rpc(tmp_path) as author:
         author.call("version")
-        wait_until_idle()
+        wait_for_file(mark)
         author.client.close_input()
         code, seconds = author.client.wait()
     assert (code, seconds < 2.5) == (0, True)
@@ -479,13 +478,14 @@ def test_a_hostile_file_costs_its_own_methods_only(tmp_path: Path, folder: Path,
     write(folder, ONE.format("g", 2), "b.py")
     with rpc(tmp_path) as author:
         author.call("version")
-        wait_until_idle()
         if kind == "a hint that never ends":
+            wait_for_file(tmp_path / "home" / "spins")  # although nobody has asked for it
             author.client.send(request(3, "odd"))
-            wait_for_file(tmp_path / "home" / "spins")
             time.sleep(0.8)  # more than a file that is merely slow would get
             author.client.send(notification("$/cancelRequest", {"id": 3}))
             assert author.reply()["error"]["code"] == -32800
+        else:
+            wait_for_loguru(author.client.process.pid)  # and then for the file
         assert author.call("g") == 2
         if kind != "a hint that never ends":
             author.ask("odd")
@@ -807,9 +807,11 @@ def test_loggers_imported_inside_a_function_write_at_once(tmp_path: Path, folder
 
 
 def test_a_finally_block_can_report_after_a_cancel(tmp_path: Path, folder: Path) -> None:
+    mark = tmp_path / "begun"
     text = (
         "import time, logging\nfrom duet_rpc import method, Context\n@method\n"
-        "def f(ctx: Context):\n    try:\n        time.sleep(60)\n    finally:\n"
+        f"def f(ctx: Context):\n    try:\n        open({str(mark)!r}, 'w').close()\n"
+        "        time.sleep(60)\n    finally:\n"
         "        ctx.log.warn('one')\n        ctx.progress(1, 2)\n        print('two')\n"
         "        time.sleep(0.3)\n        logging.warning('three')\n        ctx.log.warn('four')\n"
     )
@@ -817,7 +819,7 @@ def test_a_finally_block_can_report_after_a_cancel(tmp_path: Path, folder: Path)
     with rpc(tmp_path) as author:
         author.call("version")
         author.client.send(request(5, "f"))
-        time.sleep(0.8)
+        wait_for_file(mark)
         author.client.send(notification("$/cancelRequest", {"id": 5}))
         assert author.reply()["error"]["code"] == -32800
         log = author.finish()[2]

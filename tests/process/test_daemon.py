@@ -11,7 +11,7 @@ import pytest
 
 from duet_rpc import __version__
 from tests.hostile import AFTER_LOSS, AT_END, GOOD, ROWS, Answer, Row, check
-from tests.machine import wait_for_loguru
+from tests.machine import wait_for_loguru, wait_until_idle
 from tests.support import (
     SOURCE,
     TOP,
@@ -22,6 +22,7 @@ from tests.support import (
     request,
     run,
     shortest,
+    wait_for_file,
 )
 
 GATED = [*SOURCE, "rpc", "--methods", str(TOP / "tests" / "cancel_methods.py")]
@@ -121,7 +122,7 @@ def test_bytes_that_trickle_in_do_not_extend_the_time() -> None:
         client.send(b"Content-Length: 1000\r\n\r\n")
         while time.monotonic() - start < 2.0:
             client.send(b" ")
-            time.sleep(0.02)
+            time.sleep(0.02)  # a slow client
         assert client.call("version") == {"version": __version__}
         _, replies, log = client.finish()
     assert replies == []
@@ -132,9 +133,9 @@ def test_waiting_between_frames_is_no_timeout() -> None:
     with daemon([*WITH_METHODS, "0.2"]) as client:
         for number in range(3):
             assert client.call("version", id=number)
-            time.sleep(0.4)
+            assert client.silent_for(0.4)
         client.send(b"\r\n")
-        time.sleep(0.4)
+        assert client.silent_for(0.4)
         code, _, log = client.finish()
     assert code == 0
     assert "WARN" not in log
@@ -145,7 +146,7 @@ def test_each_frame_has_its_own_time() -> None:
         data = request(1)
         for number in range(4):
             client.send(data[:20])
-            time.sleep(0.8)
+            assert client.silent_for(0.8)
             client.send(data[20:])
             assert client.receive()["id"] == 1, number
         _, _, log = client.finish()
@@ -157,7 +158,7 @@ def test_each_frame_has_its_own_read_timeout() -> None:
         data = request(1)
         client.send(data[:20])
         for number in range(4):
-            time.sleep(0.8)
+            assert client.silent_for(0.8)
             client.send(data[20:] + data[:20])
             assert client.receive()["id"] == 1, number
         _, _, log = client.finish()
@@ -179,9 +180,9 @@ def test_an_idle_daemon_does_not_wake(method: str) -> None:
         if not Path("/proc/self/status").exists():
             pytest.skip("no /proc here")
         for _ in range(5):  # on a busy machine it takes a while to finish what it has begun
-            time.sleep(0.5)
+            wait_until_idle(client.process.pid)
             before = switches()
-            time.sleep(1.0)
+            time.sleep(1.0)  # in which it could wake
             if switches() == before:
                 break
         else:
@@ -459,11 +460,11 @@ def test_replies_before_a_slow_method_do_not_wait_for_it(tmp_path: Path) -> None
 
 
 def test_a_request_that_comes_while_methods_are_loaded_is_answered(tmp_path: Path) -> None:
-    slow = tmp_path / "slow.py"
-    slow.write_text("import time\ntime.sleep(1.0)\n")
+    slow, mark = tmp_path / "slow.py", tmp_path / "mark"
+    slow.write_text(f"import time\nopen({str(mark)!r}, 'w').close()\ntime.sleep(1.0)\n")
     with daemon([*SOURCE, "rpc", "--methods", str(slow)]) as client:
         client.call("version")
-        time.sleep(0.5)  # idle for long enough: the file is being loaded
+        wait_for_file(mark)  # idle for long enough: the file is being loaded
         client.send(request("meanwhile"))
         assert client.receive()["id"] == "meanwhile"
 

@@ -19,7 +19,7 @@ import pytest
 
 from duet_rpc import __version__
 from tests.hostile import typed
-from tests.machine import wait_for_loguru
+from tests.machine import wait_for_loguru, wait_until_idle
 from tests.support import (
     SOURCE,
     TOP,
@@ -106,22 +106,21 @@ def logged(tmp_path: Path, sink: str, *flags: str) -> Iterator[tuple[Client, Cal
 
 
 SINKS = pytest.mark.parametrize("sink", ["stderr", "file"])
-EARLY_AND_LATE = pytest.mark.parametrize("wait", [0.0, 0.8], ids=["direct", "loguru"])
+EARLY_AND_LATE = pytest.mark.parametrize("late", [False, True], ids=["direct", "loguru"])
 
 
 @SINKS
 @pytest.mark.parametrize("gap", [0.0, 0.01], ids=["in a burst", "one by one"])
 @EARLY_AND_LATE
-def test_what_was_logged_survives_kill_9(
-    tmp_path: Path, sink: str, gap: float, wait: float
-) -> None:
+def test_what_was_logged_survives_kill_9(tmp_path: Path, sink: str, gap: float, late: bool) -> None:
     with logged(tmp_path, sink) as (client, read):
         client.call("version")
-        time.sleep(wait)
+        if late:
+            wait_for_loguru(client.process.pid)
         for number in range(87):
             client.send(request(number, "nonsense"))
             assert client.receive()["id"] == number
-            time.sleep(gap)
+            time.sleep(gap)  # a client that takes its time
         client.process.kill()
         client.process.wait()
         text = read()
@@ -131,11 +130,12 @@ def test_what_was_logged_survives_kill_9(
 
 @SINKS
 @EARLY_AND_LATE
-def test_a_line_is_on_its_sink_before_the_reply(tmp_path: Path, sink: str, wait: float) -> None:
+def test_a_line_is_on_its_sink_before_the_reply(tmp_path: Path, sink: str, late: bool) -> None:
     with logged(tmp_path, sink) as (client, read):
         client.call("version")
         assert "started: pid" in read()
-        time.sleep(wait)
+        if late:
+            wait_for_loguru(client.process.pid)
         for number in range(20):
             client.send(request(number, "nonsense"))
             client.receive()
@@ -389,13 +389,14 @@ def test_a_child_forked_while_a_thread_logs_can_log(tmp_path: Path) -> None:
 # Where lines go.
 
 
-@pytest.mark.parametrize("wait", [0.0, 0.8], ids=["leaving at once", "staying"])
-def test_a_file_takes_the_lines_and_stderr_stays_empty(tmp_path: Path, wait: float) -> None:
+@pytest.mark.parametrize("stays", [False, True], ids=["leaving at once", "staying"])
+def test_a_file_takes_the_lines_and_stderr_stays_empty(tmp_path: Path, stays: bool) -> None:
     path = tmp_path / "duet.log"
     with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
         client.send(request(1, "nonsense"))
         client.receive()
-        time.sleep(wait)
+        if stays:
+            wait_for_loguru(client.process.pid)
         code, _, err = client.finish()
     assert (code, err) == (0, "")
     text = path.read_text()
@@ -506,7 +507,7 @@ def test_without_loguru_lines_are_written_all_the_same(tmp_path: Path) -> None:
     with daemon(env={"DUET_RPC_LOG": str(path), "PYTHONPATH": places}) as client:
         client.send(request(1, "x"))
         client.receive()
-        time.sleep(0.8)
+        wait_until(lambda: "loguru can't be used" in path.read_text(), "it has tried")
         assert client.call("version")
         assert client.finish()[0] == 0
     assert "Method not found" in path.read_text()
@@ -689,8 +690,8 @@ def test_the_name_of_stderr_is_no_file_to_be_renamed(tmp_path: Path) -> None:
     assert "started" in path.read_text()
 
 
-@pytest.mark.parametrize("wait", [0.0, 0.8], ids=["leaving at once", "staying"])
-def test_a_folder_lost_before_the_first_line_is_harmless(tmp_path: Path, wait: float) -> None:
+@pytest.mark.parametrize("stays", [False, True], ids=["leaving at once", "staying"])
+def test_a_folder_lost_before_the_first_line_is_harmless(tmp_path: Path, stays: bool) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     with daemon(env={"DUET_RPC_LOG": str(folder / "duet.log")}) as client:
@@ -698,18 +699,19 @@ def test_a_folder_lost_before_the_first_line_is_harmless(tmp_path: Path, wait: f
         (folder / "duet.log").unlink()
         folder.rmdir()
         folder.write_text("in the way")
-        time.sleep(wait)
+        if stays:
+            wait_for_loguru(client.process.pid)
         client.send(request(2, "second"))
         assert client.receive()["id"] == 2
-        time.sleep(wait)
-        if wait:
+        if stays:
+            wait_until_idle(client.process.pid)
             folder.unlink()
             folder.mkdir()
             client.send(request(3, "third"))
             assert client.receive()["id"] == 3
         code, _, err = client.finish()
     assert (code, err) == (0, "")
-    if wait:
+    if stays:
         assert "method=third" in (folder / "duet.log").read_text()
 
 
@@ -740,7 +742,7 @@ def test_a_terminal_gets_colour_and_nothing_else_does() -> None:
     assert "\x1b[" not in terminal_output([*SOURCE, "--no-color", "rpc"], plain)
     assert "\x1b[" not in terminal_output([*SOURCE, "rpc"], {"NO_COLOR": "1"})
     with daemon([*SOURCE, "rpc"], env=plain) as client:
-        time.sleep(0.8)
+        wait_for_loguru(client.process.pid)
         assert "\x1b[" not in client.finish()[2]
 
 
@@ -768,12 +770,13 @@ NASTY = [
 
 
 @pytest.mark.parametrize("method", NASTY)
-@pytest.mark.parametrize("wait", [0.0, 0.8], ids=["plain", "loguru"])
-def test_what_the_client_sends_takes_no_effect(method: str, wait: float) -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["plain", "loguru"])
+def test_what_the_client_sends_takes_no_effect(method: str, late: bool) -> None:
     with daemon() as client:
         client.send(request(method, method))
         client.receive()
-        time.sleep(wait)
+        if late:
+            wait_for_loguru(client.process.pid)
         _, _, log = client.finish()
     lines = log.splitlines()
     assert len(lines) == 3
@@ -868,7 +871,7 @@ def test_a_method_that_imports_loguru_late_logs_there_too(tmp_path: Path, file: 
 @pytest.mark.parametrize("remove", ["remove()", "remove(0)"])
 @EARLY_AND_LATE
 def test_a_method_that_configures_loguru_keeps_our_log_intact(
-    tmp_path: Path, more: str, level: str, remove: str, wait: float
+    tmp_path: Path, more: str, level: str, remove: str, late: bool
 ) -> None:
     path, log = tmp_path / "own.py", tmp_path / "duet.log"
     path.write_text(
@@ -880,7 +883,8 @@ def test_a_method_that_configures_loguru_keeps_our_log_intact(
     command = [*SOURCE, "rpc", "--methods", str(path), "--log-level", level]
     with daemon(command, env={"DUET_RPC_LOG": str(log)}) as client:
         client.call("version")
-        time.sleep(wait)
+        if late:
+            wait_for_loguru(client.process.pid)
         client.call("f")
         client.send(request(2, "fail"))
         client.receive()
@@ -913,12 +917,13 @@ def fail() -> int:
 
 
 @EARLY_AND_LATE
-def test_loguru_in_a_method_has_our_levels_and_format(tmp_path: Path, wait: float) -> None:
+def test_loguru_in_a_method_has_our_levels_and_format(tmp_path: Path, late: bool) -> None:
     path = tmp_path / "loud.py"
     path.write_text(LOUD)
     with daemon([*SOURCE, "rpc", "--methods", str(path), "--log-level", "warn"]) as client:
         client.call("version")
-        time.sleep(wait)
+        if late:
+            wait_for_loguru(client.process.pid)
         client.call("loud")
         client.call("setLogLevel", ["debug"])
         client.call("loud")

@@ -20,7 +20,7 @@ import pytest
 
 from tests.emacs.support import EMACSEN, LIBRARY, NO_NATIVE, ON_TERMINAL, ROOT
 from tests.machine import Stopwatch
-from tests.process.test_mcp import MODERN, Mcp
+from tests.mcp_client import MODERN, Mcp
 from tests.support import RESTORE_SIGNALS, SOURCE, shortest, wait_until
 
 TOOLS = r"""

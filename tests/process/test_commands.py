@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
 from duet_rpc.methods.command_options import RESULTS
+from tests.mcp_client import HANDSHAKE, meta
 from tests.process.test_author import ONE, folder, rpc
-from tests.process.test_mcp import HANDSHAKE, meta
 from tests.process.test_methods import env_for, write
 from tests.support import SOURCE, daemon, notification, request, run
 from tests.terminal import Person, environment, invoke

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
-from tests.process.test_mcp import meta
+from tests.mcp_client import meta
 from tests.process.test_methods import env_for, write
 from tests.support import SOURCE, daemon, request
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.process.test_asking import METHODS
-from tests.process.test_mcp import MODERN, Mcp
+from tests.mcp_client import MODERN, Mcp
+from tests.peer import METHODS
 from tests.support import SOURCE, daemon, shortest
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

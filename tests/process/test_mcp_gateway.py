@@ -17,7 +17,7 @@ import pytest
 from duet_rpc.gateway.eras import as_stateless
 from tests.gateway import SHORT_TIMES, backend, patience_for_depth, write_config
 from tests.machine import wait_until_idle
-from tests.process.test_mcp import EVERY, HANDSHAKE, INFO, MODERN, TOOLS, Mcp, mcp
+from tests.mcp_client import EVERY, HANDSHAKE, INFO, MODERN, TOOLS, Mcp, mcp
 from tests.support import PATIENCE, SOURCE, TOP, shortest, wait_until
 
 # Another server with the same tools, and one that hands back what it is called with.

@@ -14,7 +14,7 @@ import pytest
 
 from tests.gateway import SHORT_TIMES, write_config
 from tests.gateway import mcp_server as server
-from tests.process.test_mcp import HANDSHAKE, MODERN, Mcp
+from tests.mcp_client import HANDSHAKE, MODERN, Mcp
 from tests.support import PATIENCE, SOURCE, TOP, wait_until
 
 # Lists are to have what the servers have: this machine may be slow.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.gateway import mcp_server as server
-from tests.process.test_mcp import MODERN
+from tests.mcp_client import MODERN
 from tests.process.test_mcp_gateway_eras import CLIENTS, ERAS, AnyClient, serve
 from tests.support import SOURCE, wait_until
 

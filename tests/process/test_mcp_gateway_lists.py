@@ -12,7 +12,7 @@ import pytest
 from duet_rpc import __version__
 from tests.gateway import mcp_server as server
 from tests.machine import Stopwatch
-from tests.process.test_mcp import MODERN
+from tests.mcp_client import MODERN
 from tests.process.test_mcp_gateway_eras import CLIENTS, ERAS, PREFIX, AnyClient, serve
 from tests.support import SOURCE, shortest, wait_until
 

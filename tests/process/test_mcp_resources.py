@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.test_mcp import HANDSHAKE, MODERN, Mcp
+from tests.mcp_client import HANDSHAKE, MODERN, Mcp
 from tests.process.test_mcp_asking import FORM, Asked
 from tests.support import SOURCE, wait_for_file
 from tests.terminal import environment, invoke

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.machine import wait_until_idle
-from tests.process.test_asking import METHODS
+from tests.peer import METHODS
 from tests.terminal import Person, environment, invoke
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from duet_rpc.gateway.loop import Loop, Timer
+    from duet_rpc.gateway.loop import Loop
     from duet_rpc.jsonrpc.framing import Framing
     from duet_rpc.jsonrpc.messages import Message
 
@@ -57,9 +57,7 @@ if TYPE_CHECKING:
 
 
 TURN = 64  # messages of the client before the backends and signals have their turn
-CLOSED_POLL = 0.05  # seconds between looks at the input while it is not read
 PEER_GONE: int = getattr(select, "POLLRDHUP", 0)  # of a socket; Linux alone tells
-CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL | PEER_GONE
 
 
 class Intake(Enum):
@@ -97,7 +95,7 @@ class ClientConnection:
         )
         self._state = Intake.OPEN
         self._behind = False  # the stream holds messages, perhaps
-        self._closed_poll = ClosedPoll(loop, reading, self._handle_look)
+        self._hang_up = HangUp(loop, reading, self._handle_closed)
         self.full = False  # of what the client does not read
         self.on_next_send: Callable[[], object] | None = None
         self.output = WriteQueue(loop, writing)
@@ -109,11 +107,13 @@ class ClientConnection:
 
     def update_reading(self) -> None:
         """Read, unless there is a reason not to."""
-        wanted = self._state in (Intake.OPEN, Intake.CLOSED)
         can_read = self.has_room and not self._behind
-        self._stream.watch(wanted and can_read)
         if self._state is Intake.OPEN and not can_read:
-            self._closed_poll.start()
+            self._stream.watch(False)
+            self._hang_up.watch(True)
+        else:
+            self._hang_up.watch(False)
+            self._stream.watch(can_read and self._state in (Intake.OPEN, Intake.CLOSED))
 
     def feed(self, data: bytes) -> None:
         """Begin with what somebody else has read."""
@@ -144,10 +144,9 @@ class ClientConnection:
             self._behind or self._state is Intake.CLOSED
         )
 
-    def _handle_look(self, is_closed: bool) -> None:
-        if is_closed and self._state is Intake.OPEN:
-            self._state = Intake.CLOSED
-            self._owner.handle_end_of_input()
+    def _handle_closed(self) -> None:
+        self._state = Intake.CLOSED
+        self._owner.handle_end_of_input()
         self.update_reading()
 
     def _handle_input(self) -> None:
@@ -221,31 +220,31 @@ class ClientConnection:
             self._handle_messages()
 
 
-class ClosedPoll:
-    """Looks whether the other side of a descriptor is closed, though there is more to read.
+class HangUp:
+    """Notices that the other side of a descriptor is closed, though there is more to read."""
 
-    A selector would tell that there is something to read, again and again.
-    """
+    __slots__ = ("_descriptor", "_loop", "_on_closed", "_watched")
 
-    __slots__ = ("_descriptor", "_loop", "_on_look", "_timer")
-
-    def __init__(self, loop: Loop, descriptor: int, on_look: Callable[[bool], object]) -> None:
+    def __init__(self, loop: Loop, descriptor: int, on_closed: Callable[[], object]) -> None:
         self._loop = loop
         self._descriptor = descriptor
-        self._on_look = on_look
-        self._timer: Timer | None = None
+        self._on_closed = on_closed
+        self._watched = False
 
-    def start(self) -> None:
-        """Look once, after a while."""
-        if self._timer is None:
-            self._timer = self._loop.call_later(CLOSED_POLL, self._check)
+    def watch(self, wanted: bool) -> None:
+        """Start or stop watching the descriptor, which nobody else watches meanwhile."""
+        if wanted and not self._watched:
+            self._loop.watch(self._descriptor, PEER_GONE, self._look)
+        elif self._watched and not wanted:
+            self._loop.unwatch(self._descriptor)
+        self._watched = wanted
 
-    def _check(self) -> None:
-        self._timer = None
+    def _look(self) -> None:
+        """Look once more: in the turn in which the watch began, there may only be more to read."""
         waiting = select.poll()
         waiting.register(self._descriptor, PEER_GONE)
-        ready = waiting.poll(0)
-        self._on_look(bool(ready and ready[0][1] & CLOSED))
+        if waiting.poll(0):
+            self._on_closed()
 
 
 def make_nonblocking(descriptor: int) -> Callable[[], None]:

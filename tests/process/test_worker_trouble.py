@@ -13,9 +13,9 @@ import pytest
 
 from tests.gateway import GatewayClient
 from tests.process.test_methods import write
-from tests.process.test_workers import BLOCK, HEAD, plain_file, rpc, status, worker_file
 from tests.support import PATIENCE, frame, notification, request, wait_for_file
 from tests.terminal import environment, invoke, is_gone
+from tests.workers import BLOCK, HEAD, plain_file, rpc, status, worker_file
 
 ASKS = "def asks(ctx: Context) -> str:\n    return ctx.ask('Name?')\n"
 CAN_ASK = {"_meta": {"client": {"name": "test", "can": ["ask"]}}}

@@ -1,163 +1,49 @@
-"""Type hints as checks and as JSON Schema."""
+"""Type hints as checks: what is converted, and what is refused with its path."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import decimal
-import enum
 import json
 import re
-import sys
-import types
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Dict,
-    FrozenSet,
-    Generic,
-    List,
-    Literal,
-    NamedTuple,
-    NewType,
-    Optional,
-    Set,
-    Tuple,
-    TypedDict,
-    TypeVar,
-    Union,
-)
+from typing import Annotated, Any, Dict, FrozenSet, List, Literal, Optional, Set, Tuple, Union
 
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
 from duet_rpc.jsonrpc.jsontext import make_encoder
 from duet_rpc.mcp.tools import modern
-from duet_rpc.methods.method import BadResult, Mismatch, json_type
-from duet_rpc.methods.schema import Unsupported, shape_of, to_plain
-from duet_rpc.methods.signature import method_from
+from duet_rpc.methods.method import Mismatch
+from duet_rpc.methods.schema import shape_of, to_plain
+from tests.schema_types import (
+    ID,
+    NOW,
+    Account,
+    Color,
+    Count,
+    Derived,
+    Ge,
+    Level,
+    Limits,
+    Line,
+    Movie,
+    Node,
+    Numbers,
+    Page,
+    Pair,
+    Point,
+    Short,
+    Size,
+    Song,
+    T,
+    Tree,
+    UserId,
+    label,
+)
 
-
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Size(enum.IntEnum):
-    SMALL = 1
-    LARGE = 2
-
-
-@dataclasses.dataclass
-class Point:
-    x: int
-    y: float = 0.5
-
-
-@dataclasses.dataclass
-class Line:
-    name: str
-    points: List[Point] = dataclasses.field(default_factory=list)
-
-
-class Movie(TypedDict, total=False):
-    title: str
-    year: int
-
-
-class Song(TypedDict):
-    title: str
-
-
-@dataclasses.dataclass
-class Derived:
-    name: str
-    length: int = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        self.length = len(self.name)
-
-
-class Level(str, enum.Enum):
-    LOW = "low"
-
-
-T = TypeVar("T")
-UserId = NewType("UserId", int)
-
-
-class Pair(NamedTuple):
-    left: int
-    right: str = "r"
-
-
-@dataclasses.dataclass
-class Page(Generic[T]):
-    items: List[T]
-    next: Optional[T] = None
-
-
-@dataclasses.dataclass
-class Numbers(Page[int], Generic[T]):
-    """The same variable stands for another type than in its base."""
-
-    about: Optional[T] = None
-
-
-@dataclasses.dataclass
-class Tree:
-    name: str
-    branches: List[Tree] = dataclasses.field(default_factory=list)
-
-
-class Node(TypedDict, total=False):
-    value: int
-    next: Optional[Node]
-
-
-@dataclasses.dataclass
-class Account:
-    balance: int
-
-    def __post_init__(self) -> None:
-        if self.balance < 0:
-            raise ValueError("a balance that is not negative")
-        if self.balance == 13:
-            raise TypeError
-
-
-@dataclasses.dataclass(frozen=True)
-class Ge:
-    """What annotated_types and others have, known by its attribute."""
-
-    ge: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    gt: Any = None
-    le: Any = None
-    lt: Any = None
-    multiple_of: Any = None
-    min_length: Any = None
-    max_length: Any = None
-    pattern: Any = None
-
-
-Short = Annotated[str, Limits(min_length=1, max_length=3)]
-Count = Annotated[int, Ge(1), Limits(le=10)]
-ID = uuid.UUID("123e4567-e89b-12d3-a456-426614174000")
-
-
-def label(value: object) -> str:
-    """Name a case; in Python 3.9 the text of a NewType has an address in it."""
-    return re.sub(" at 0x[0-9a-f]+", "", str(value))
-
-
-NOW = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.timezone.utc)
 GOOD: list[tuple[Any, object, object]] = [
     (str, "a", "a"),
     (int, 5, 5),
@@ -397,299 +283,3 @@ def test_the_check_and_the_schema_agree() -> None:
             except Mismatch:
                 fits = False
             assert Draft7Validator(shape.schema).is_valid(value) == fits, (hint, value)
-
-
-@pytest.mark.parametrize(
-    ("hint", "words"),
-    [
-        (complex, "the hint complex has no form in JSON; use str,"),
-        (Union[int, complex], "the hint complex has no form in JSON"),
-        (List[range], "the hint range has no form in JSON"),
-        (Page[complex], "Page[complex].items: the hint complex has no form in JSON"),
-        (Dict[float, int], "a dict in JSON has strings for its keys, not float"),
-        (
-            Dict[Tuple[int, int], int],
-            "a dict in JSON has strings for its keys, not tuple[int, int]",
-        ),
-        (Set[List[int]], "a set can't hold list[int], which is not hashable"),
-        (Set[Point], "a set can't hold Point, which is not hashable"),
-        (Literal[b"x"], "a Literal in JSON holds strings, integers, booleans or None"),
-        (Annotated[str, Ge(1)], "the limit ge has no meaning for string"),
-        (Annotated[Optional[str], Ge(1)], "the limit ge has no meaning for string or null"),
-        (Annotated[int, Ge("a")], "the limit ge of integer must be a number"),
-        (Annotated[int, Limits(min_length=1)], "the limit min_length has no meaning for integer"),
-        (Annotated[Point, Limits(max_length=1)], "the limit max_length has no meaning for Point"),
-        (Annotated[str, Limits(max_length="a")], "the limit max_length of string must be an int"),
-        (Annotated[str, Limits(pattern="(")], "the pattern '(' can't be read: missing )"),
-        (Annotated[int, Limits(pattern="a")], "a pattern has no meaning for integer"),
-        (Annotated[int, Limits(multiple_of=0)], "the limit multiple_of must be a number other"),
-        (Annotated[str, Limits(multiple_of=2)], "the limit multiple_of has no meaning for string"),
-    ],
-    ids=label,
-)
-def test_a_hint_without_a_form_in_json_is_refused(hint: Any, words: str) -> None:
-    with pytest.raises(Unsupported, match=re.escape(words)):
-        shape_of(hint)
-
-
-@pytest.mark.parametrize(
-    ("hint", "limits"),
-    [
-        (Count, {"type": "integer", "minimum": 1, "maximum": 10}),
-        (Short, {"type": "string", "minLength": 1, "maxLength": 3}),
-        (
-            Annotated[float, Limits(gt=0, lt=1, multiple_of=0.5)],
-            {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "multipleOf": 0.5},
-        ),
-        (Annotated[str, Limits(pattern="a")], {"type": "string", "pattern": "a"}),
-        (Annotated[list, Limits(min_length=1)], {"type": "array", "minItems": 1}),
-        (Annotated[dict, Limits(min_length=1)], {"type": "object", "minProperties": 1}),
-        (Annotated[bytes, Limits(min_length=1)], {"type": "string", "contentEncoding": "base64"}),
-        (
-            Annotated[Optional[int], Ge(1)],
-            {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]},
-        ),
-        (Annotated[int, "how many", "and more"], {"type": "integer", "description": "how many"}),
-        (
-            Annotated[Optional[int], "how many"],
-            {"anyOf": [{"type": "integer"}, {"type": "null"}], "description": "how many"},
-        ),
-        (UserId, {"type": "integer", "title": "UserId"}),
-        (Set[str], {"type": "array", "items": {"type": "string"}, "uniqueItems": True}),
-        (Path, {"type": "string", "format": "path"}),
-        (uuid.UUID, {"type": "string", "format": "uuid"}),
-        (datetime.timedelta, {"type": "string", "format": "duration"}),
-        (datetime.time, {"type": "string", "format": "time"}),
-        (
-            Dict[Color, int],
-            {
-                "type": "object",
-                "propertyNames": {"type": "string", "enum": ["red", "blue"]},
-                "additionalProperties": {"type": "integer"},
-            },
-        ),
-        (
-            Pair,
-            {
-                "type": "array",
-                "title": "Pair",
-                "items": [
-                    {"type": "integer", "title": "left"},
-                    {"type": "string", "title": "right"},
-                ],
-                "minItems": 1,
-                "maxItems": 2,
-            },
-        ),
-    ],
-    ids=label,
-)
-def test_the_schema_says_what_the_hint_says(hint: Any, limits: dict[str, object]) -> None:
-    assert shape_of(hint).schema == limits
-
-
-def test_a_multiple_is_one_in_spite_of_rounding() -> None:
-    assert shape_of(Annotated[float, Limits(multiple_of=0.1)]).check(0.3) == 0.3
-
-
-def test_a_type_that_contains_itself_refers_to_its_definition() -> None:
-    schema: Any = shape_of(Tree).schema
-    assert schema["type"] == "object"
-    assert schema["properties"]["branches"]["items"] == {"$ref": "#/$defs/Tree"}
-    definition = schema.pop("$defs")["Tree"]
-    assert definition == schema
-
-
-def test_nesting_without_end_is_refused_and_not_a_crash() -> None:
-    value: dict[str, Any] = {"name": "a"}
-    for _ in range(sys.getrecursionlimit()):
-        value = {"name": "a", "branches": [value]}
-    with pytest.raises(Mismatch) as caught:
-        shape_of(Tree).check(value)
-    assert caught.value.expected == "less nesting"
-
-
-def test_a_field_of_a_dataclass_is_described_by_its_metadata() -> None:
-    said = dataclasses.field(metadata={"description": "its width"})
-    made = dataclasses.make_dataclass("Box", [("width", int, said)])
-    schema: Any = shape_of(made).schema
-    assert schema["properties"]["width"] == {"type": "integer", "description": "its width"}
-
-
-def test_an_alias_is_what_it_stands_for() -> None:
-    extensions = pytest.importorskip("typing_extensions")
-    shape = shape_of(extensions.TypeAliasType("Small", Annotated[int, Ge(1)]))
-    assert shape.schema == {"type": "integer", "minimum": 1}
-    pair = extensions.TypeAliasType("Two", Tuple[T, T], type_params=(T,))
-    assert shape_of(pair[int]).check([1, 2]) == (1, 2)
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="the statement is of Python 3.12")
-def test_an_alias_may_contain_itself() -> None:
-    names: dict[str, Any] = {}
-    exec("type Json = dict[str, Json] | list[Json] | str | int | None", names)  # noqa: S102
-    shape = shape_of(names["Json"])
-    assert shape.check({"a": [1, {"b": None}]}) == {"a": [1, {"b": None}]}
-    with pytest.raises(Mismatch) as caught:
-        shape.check({"a": [1, {"b": 1.5}]})
-    assert caught.value.path == "a[1].b"
-    Draft202012Validator(modern(shape.schema)).validate({"a": [1]})
-
-
-# Results.
-
-RESULTS: list[tuple[Any, object, str]] = [
-    (str, 5, ": expected string, got integer"),
-    (str, None, ": expected string, got null"),
-    (int, True, ": expected integer, got boolean"),
-    (int, 1.5, ": expected integer, got number"),
-    (float, "1", ": expected number, got string"),
-    (bool, 1, ": expected boolean, got integer"),
-    (None, 1, ": expected null, got integer"),
-    (List[int], [1, "a"], "[1]: expected integer, got string"),
-    (List[int], {"a": 1}, ": expected array, got object"),
-    (Tuple[int, str], (1,), ": expected array of 2, got array of 1"),
-    (Tuple[int, str], (1, 2), "[1]: expected string, got integer"),
-    (Dict[str, int], {"secret": "x"}, "[*]: expected integer, got string"),
-    (Dict[str, Point], {"secret": Point("x")}, "[*].x: expected integer, got string"),  # type: ignore[arg-type]
-    (dict, [1], ": expected object, got array"),
-    (Point, Point("a"), ".x: expected integer, got string"),  # type: ignore[arg-type]
-    (Point, {"y": 1.0}, ".x: expected integer, got missing"),
-    (Line, Line("l", [Point(1), Point(None)]), ".points[1].x: expected integer, got null"),  # type: ignore[arg-type]
-    (Color, "secret", ": expected one of red, blue, got another string"),
-    (Optional[int], "a", ": expected integer or null, got string"),
-    (datetime.date, "soon", ": expected date such as 2026-01-31, got string"),
-    (datetime.date, 5, ": expected date, got integer"),
-    (Count, 0, ": expected integer >= 1, got integer < 1"),
-    (
-        Annotated[bytes, Limits(max_length=1)],
-        b"ab",
-        ": expected base64 with at most 1 byte, got base64 with 2 bytes",
-    ),
-    (Set[int], [1, 1], ": expected array without duplicates, got array with duplicates"),
-    (Tree, Tree("a", [Tree(5)]), ".branches[0].name: expected string, got integer"),  # type: ignore[arg-type]
-    (Pair, (1, 2), "[1]: expected string, got integer"),
-    (Song, {"title": 1, "x": 2}, ".title: expected string, got integer"),
-]
-
-
-@pytest.mark.parametrize(("hint", "value", "words"), RESULTS, ids=label)
-def test_a_result_that_violates_its_hint_is_named(hint: Any, value: object, words: str) -> None:
-    def function() -> Any:
-        return value
-
-    function.__annotations__["return"] = hint
-    method = method_from(function, "f")
-    with pytest.raises(BadResult) as caught:
-        method.call(None)
-    words = words[2:] if words.startswith(": ") else words
-    assert str(caught.value) == f"returned by {method.place}: {words}"
-
-
-@pytest.mark.parametrize(
-    ("hint", "value", "written"),
-    [
-        (List[int], (1, 2), "[1,2]"),
-        (List[int], range(2), "[0,1]"),
-        (int, Size.LARGE, "2"),
-        (str, Level.LOW, '"low"'),
-        (str, Path("a"), '"a"'),
-        (int, 1.0, "1.0"),
-        (Color, "red", '"red"'),
-        (datetime.date, "2026-01-31", '"2026-01-31"'),
-        (Mapping[str, int], types.MappingProxyType({"a": 1}), '{"a":1}'),
-        (Song, {"title": "t", "more": 1}, '{"title":"t","more":1}'),
-        (Set[str], ["b", "a"], '["b","a"]'),
-        (Any, {2, 10, 1}, "[1,2,10]"),
-        (
-            Any,
-            {"a": b"\0", "b": datetime.timedelta(1), "c": decimal.Decimal("1.50")},
-            '{"a":"AA==","b":"P1D","c":"1.50"}',
-        ),
-        (Any, [ID, datetime.time(1), Pair(1)], f'["{ID}","01:00:00",[1,"r"]]'),
-    ],
-    ids=label,
-)
-def test_a_result_may_have_any_type_with_equal_json(hint: Any, value: object, written: str) -> None:
-    def function() -> Any:
-        return value
-
-    function.__annotations__["return"] = hint
-    assert method_from(function, "f").call(None) == written
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="typing has no NotRequired")
-@pytest.mark.parametrize("head", ["", "from __future__ import annotations\n"])
-def test_optional_members_are_marked_one_by_one(head: str) -> None:
-    text = (
-        "import typing\n"
-        "class Part(typing.TypedDict):\n    a: int\n    b: typing.NotRequired[str]\n"
-        "class Whole(Part, total=False):\n    c: typing.Required[int]\n    d: int\n"
-    )
-    names: dict[str, Any] = {"__name__": "made_here"}
-    sys.modules["made_here"] = types.ModuleType("made_here")  # where hints are looked up
-    sys.modules["made_here"].__dict__.update(names)
-    exec(head + text, sys.modules["made_here"].__dict__)  # noqa: S102
-    shape = shape_of(sys.modules["made_here"].Whole)
-    assert shape.schema["required"] == ["a", "c"]
-    assert shape.check({"a": 1, "c": 2}) == {"a": 1, "c": 2}
-    with pytest.raises(Mismatch) as caught:
-        shape.check({"a": 1, "b": 3, "c": 2})
-    assert (caught.value.path, caught.value.expected) == ("b", "string")
-    del sys.modules["made_here"]
-
-
-@pytest.mark.parametrize(
-    ("hint", "name"),
-    [
-        (List[str], "array of string"),
-        (Optional[int], "integer or null"),
-        (Literal["a", "b"], "a|b"),
-        (Dict[str, float], "object of number"),
-        (Point, "Point"),
-        (tuple[int, str], "[integer, string]"),
-        (list, "array"),
-        (Set[int], "array of integer"),
-        (Page[int], "Page[int]"),
-        (Optional[Page[List[int]]], "Page[list[int]] or null"),
-        (Pair, "[left: integer, right: string]"),
-        (UserId, "integer"),
-        (Count, "integer"),
-        (Tree, "Tree"),
-        (Path, "path"),
-        (uuid.UUID, "UUID"),
-        (bytes, "base64"),
-        (datetime.timedelta, "duration"),
-        (decimal.Decimal, "decimal"),
-        (datetime.datetime, "date and time"),
-    ],
-)
-def test_a_shape_has_a_name_for_people(hint: Any, name: str) -> None:
-    assert shape_of(hint).name == name
-
-
-def test_results_beyond_json_are_turned_into_it() -> None:
-    value = {
-        "point": Point(1),
-        "color": Color.RED,
-        "size": Size.SMALL,
-        "when": datetime.date(2026, 1, 31),
-        "where": Path("a/b"),
-        "pair": (1, 2),
-    }
-    assert json.loads(make_encoder(to_plain)(value)) == {
-        "point": {"x": 1, "y": 0.5},
-        "color": "red",
-        "size": 1,
-        "when": "2026-01-31",
-        "where": "a/b",
-        "pair": [1, 2],
-    }
-    with pytest.raises(TypeError, match="a value of type complex has no form in JSON"):
-        make_encoder(to_plain)({"a": 1j})
-
-
-def test_json_types_have_their_names() -> None:
-    values: list[object] = [None, True, 1, 1.5, "a", [], {}]
-    names = ["null", "boolean", "integer", "number", "string", "array", "object"]
-    assert [json_type(value) for value in values] == names

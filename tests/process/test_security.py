@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile import typed
-from tests.pyz.test_pyz import VERSION, home, plant, version
+from tests.pyz.support import VERSION, home, plant, version
 from tests.support import PYZ, SOURCE, TOP, daemon, frame, load, notification, request, run
 
 SECRET = "sk-0123456789-secret"  # noqa: S105

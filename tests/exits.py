@@ -15,10 +15,11 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from tests.machine import cpu_seconds
 from tests.support import (
     PATIENCE,
     PYZ,
@@ -29,6 +30,7 @@ from tests.support import (
     wait_for_file,
     wait_until,
 )
+from tests.terminal import is_asleep
 
 METHODS = TOP / "tests" / "hanging_methods.py"
 WITH_METHODS = [*SOURCE, "rpc", "--methods", str(METHODS)]
@@ -112,12 +114,19 @@ class Held:
         self.call()
         self.send(request("running", method, None if method == "stuck" else [self.seconds]))
         wait_for_file(self.mark)
-        time.sleep(0.1)  # from the mark into the call that takes long
+        # From the mark into the call that takes long.
+        pid = self.process.pid
+        enough = cpu_seconds(pid) + 0.05
+        wait_until(lambda: is_asleep(pid) or cpu_seconds(pid) > enough, f"{method} is at work")
 
     def wait_until_read(self) -> None:
         """Wait until the daemon has read all that was sent, and has done what can be done."""
         wait_until(lambda: unread(self.stdin) == 0, "all input is read")
-        time.sleep(0.1)
+        self.wait_until_asleep()
+
+    def wait_until_asleep(self) -> None:
+        """Wait until the daemon waits, and so has done what it can do now."""
+        wait_until(lambda: is_asleep(self.process.pid), "the daemon waits")
 
     def close(self, name: str) -> None:
         """Close one of our ends."""
@@ -203,37 +212,25 @@ def reply_half_written(held: Held) -> None:
     held.call()
     held.send(request("running", "big", [5_000_000]))
     wait_until(lambda: unread(held.stdout) >= 4096, "a part of the reply has come")
-    time.sleep(0.1)  # and the rest of what the pipe holds
+    held.wait_until_asleep()  # and the pipe is full
 
 
 def configuration_open(held: Held) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        try:  # there is no reader before the daemon is there
+    def is_opened() -> bool:
+        with suppress(OSError):  # there is no reader before the daemon is there
             held.config = os.open(held.env["DUET_RPC_CONFIG"], os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            time.sleep(0.002)
-        else:
-            # A signal in front of a read does not end it, in any Python.
-            wait_until(lambda: is_asleep(held.process.pid), "the daemon waits in its read")
-            time.sleep(0.1)
-            return
-    raise AssertionError("the daemon never read its configuration")
+        return held.config >= 0
 
-
-def is_asleep(pid: int) -> bool:
-    """Return True where a process waits for something; also where the system does not tell."""
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "S"
+    wait_until(is_opened, "the daemon opens its configuration")
+    # A signal in front of a read does not end it, in any Python: it has read an empty line,
+    # and waits for the next one.
+    os.write(held.config, b"\n")
+    wait_until(lambda: unread(held.config) == 0, "the daemon reads its configuration")
+    held.wait_until_asleep()
 
 
 def unpacking_begun(held: Held) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if any(held.folder.glob("home/.cache/duet-rpc/*.tmp")):
-            return
-        time.sleep(0.002)
-    raise AssertionError("nothing was unpacked")
+    wait_until(lambda: any(held.folder.glob("home/.cache/duet-rpc/*.tmp")), "it is unpacked")
 
 
 STATES: dict[str, Callable[[Held], None]] = {

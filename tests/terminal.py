@@ -149,6 +149,26 @@ def is_alive(pid: int) -> bool:
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+def is_asleep(pid: int) -> bool:
+    """Return whether a process waits for something, and does not compute."""
+    stat = Path(f"/proc/{pid}/stat")
+    if stat.exists():
+        return stat.read_text().rpartition(")")[2].split()[0] == "S"
+    shown = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return shown.stdout[:1] in ("S", "I")
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    found = subprocess.run(
+        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split() for line in found.stdout.splitlines()]
+    return [int(child) for child, parent in rows if int(parent) == pid]
+
+
 def is_gone(pid: int, seconds: float = 5.0) -> bool:
     """Return whether a process exits in time; kill one that does not."""
     until = time.monotonic() + seconds

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from duet_rpc import __version__
-from tests.machine import cpu_seconds_of_children
+from tests.machine import cpu_seconds_of_children, wait_until_computing
 from tests.support import PYZ, SOURCE, TOP
-from tests.terminal import WITH_DAEMON, Person, environment, invoke, is_gone
+from tests.terminal import WITH_DAEMON, Person, children, environment, invoke, is_gone
 
 VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
 
@@ -616,7 +616,9 @@ def test_ctrl_c_cancels_the_method_without_signalling_the_daemon(
     env: dict[str, str],
 ) -> None:
     with Person(["methods", "call", "spin", "seconds=60"], env, WITH_DAEMON) as person:
-        time.sleep(1.0)
+        person.see("method=spin")
+        (daemon,) = children(person.process.pid)
+        wait_until_computing(daemon)
         person.type("\x03")
         person.see("cancelling")
         assert person.leave() == 130
@@ -644,7 +646,7 @@ def test_a_background_job_ignores_ctrl_c(env: dict[str, str]) -> None:
         ["sh", "-c", command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     for _ in range(3):
-        time.sleep(0.4)
+        time.sleep(0.4)  # at its start, and while the method runs
         process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, b'"slept"\n')
@@ -666,14 +668,6 @@ def test_a_signal_to_the_caller_leaves_no_orphan(
     assert code == (-9 if number == signal.SIGKILL else 128 + number)
     assert is_gone(child, 3.0)
     process.stderr.close()
-
-
-def children(pid: int) -> list[int]:
-    found = subprocess.run(
-        ["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-    )
-    rows = [line.split() for line in found.stdout.splitlines()]
-    return [int(child) for child, parent in rows if int(parent) == pid]
 
 
 # The one file.

@@ -183,7 +183,7 @@ def test_a_method_that_shuts_other_threads_out_is_cancelled(tmp_path: Path) -> N
 def test_a_finally_clause_runs_to_its_end(round: int, tmp_path: Path) -> None:
     with caller(tmp_path) as calls:
         mark = calls.start("cleans_up")
-        time.sleep(round / 50)
+        time.sleep(round / 50)  # another point of the method in each round
         calls.cancel()
         assert Path(f"{mark}.clean").exists()
         calls.check_next()

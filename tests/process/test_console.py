@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,8 +15,18 @@ from duet_rpc import __version__
 from duet_rpc.terminal.console import complete
 from duet_rpc.terminal.params import ArgumentError, split_line
 from duet_rpc.terminal.prompt import HISTORY_MAX
-from tests.support import PYZ, SOURCE
-from tests.terminal import WITH_DAEMON, Person, environment, invoke, is_gone
+from tests.machine import wait_until_idle
+from tests.support import PYZ, SOURCE, wait_for_file, wait_until
+from tests.terminal import (
+    WITH_DAEMON,
+    Person,
+    children,
+    environment,
+    invoke,
+    is_alive,
+    is_asleep,
+    is_gone,
+)
 
 VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
 
@@ -189,22 +198,27 @@ def test_help_is_escaped_where_the_encoding_lacks_characters(
     assert out.count(shown) == 2
 
 
-SLOW = "import time\nfrom duet_rpc import method\ntime.sleep({})\n@method\ndef mine(): return 1\n"
+SLOW = (
+    "import time\nfrom duet_rpc import method\nopen({!r}, 'w').close(); time.sleep({})\n"
+    "@method\ndef mine(): return 1\n"
+)
 
 
 def test_methods_may_take_long_to_load(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
-    file.write_text(SLOW.format(10.5))  # longer than the default timeout of a call
+    file.write_text(
+        SLOW.format(str(tmp_path / "mark"), 10.5)
+    )  # longer than the default timeout of a call
     code, out, err = invoke(["console", "--methods", str(file)], env, b"mine\n")
     assert (code, out, err) == (0, "1\n", "")
 
 
 def test_ctrl_c_cancels_the_loading_of_methods(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "slow.py"
-    file.write_text(SLOW.format(60))
+    file.write_text(SLOW.format(str(tmp_path / "mark"), 60))
     with Person(["console", "--methods", str(file)], env) as person:
         person.see("Ctrl-D exits")
-        time.sleep(1.0)
+        wait_for_file(tmp_path / "mark")
         person.type("\x03")
         person.see("slow.py:3: ")
         person.see("duet>")
@@ -249,12 +263,9 @@ def test_an_exit_between_two_lines_is_noticed(env: dict[str, str]) -> None:
         person.see("duet>")
         person.type("version\r")
         person.see("ms)")
-        children = Path(f"/proc/{person.process.pid}/task/{person.process.pid}/children")
-        if not children.exists():
-            pytest.skip("no /proc to find the daemon in")
-        (daemon,) = children.read_text().split()
-        os.kill(int(daemon), 9)
-        time.sleep(0.2)
+        (daemon,) = children(person.process.pid)
+        os.kill(daemon, 9)
+        wait_until(lambda: not is_alive(daemon), "the daemon has ended")
         person.type("version\r")
         person.see("the daemon was killed by SIGKILL; starting a new one")
         person.see(f'"{__version__}"')
@@ -297,7 +308,8 @@ def test_an_unwritable_stderr_costs_at_most_the_prompt(editor: dict[str, str], r
     with Person(["console"], editor, command) as person:
         person.type("version\r")
         person.see(f'"version": "{__version__}"')
-        time.sleep(0.5)
+        for pid in (person.process.pid, *children(person.process.pid)):
+            wait_until_idle(pid)  # nothing shows the prompt
         person.type("\x04")
         assert person.leave() == 0
 
@@ -307,7 +319,8 @@ def test_ctrl_c_clears_the_line(editor: dict[str, str]) -> None:
         person.see("duet>")
         person.type("shutdown")
         person.see("shutdown")
-        time.sleep(0.3)  # Python's readline misses a signal that comes with a key
+        # Python's readline misses a signal that comes with a key.
+        wait_until(lambda: is_asleep(person.process.pid), "the next key is waited for")
         person.type("\x03")
         person.see("duet>")
         person.type("version\r")
@@ -335,7 +348,9 @@ def test_a_second_ctrl_c_kills_only_the_daemon(env: dict[str, str]) -> None:
     with Person(["methods", "console"], env, WITH_DAEMON) as person:
         person.see("duet>")
         person.type("stubborn\r")
-        time.sleep(0.5)
+        person.see("method=stubborn")
+        (daemon,) = children(person.process.pid)
+        wait_until_idle(daemon)
         person.type("\x03")
         person.see("cancelling")
         person.type("\x03")
@@ -353,7 +368,7 @@ def test_tab_completes_methods_parameters_and_values(editor: dict[str, str]) -> 
         for keys, seen in (("setL\t", "setLogLevel "), ("l\t", "level="), ("deb\t", "debug")):
             person.type(keys)
             person.see(seen[len(keys) - 1 :].rstrip())
-            time.sleep(0.2)
+            wait_until_idle(person.process.pid)
         person.type("\r")
         person.see('"level": "debug"')
 
@@ -450,14 +465,12 @@ def test_closing_the_terminal_leaves_no_daemon(env: dict[str, str]) -> None:
     with Person(["methods", "console"], env, WITH_DAEMON) as person:
         person.see("duet>")
         person.type("sleep seconds=30\r")
-        children = Path(f"/proc/{person.process.pid}/task/{person.process.pid}/children")
-        if not children.exists():
-            pytest.skip("no /proc to find the daemon in")
-        (daemon,) = children.read_text().split()
-        time.sleep(0.3)
+        person.see("method=sleep")
+        (daemon,) = children(person.process.pid)
+        wait_until_idle(daemon)
         person.process.send_signal(1)
         assert person.leave() == 129
-        assert is_gone(int(daemon), 1.0)
+        assert is_gone(daemon, 1.0)
 
 
 def test_the_pyz_has_a_console(env: dict[str, str]) -> None:

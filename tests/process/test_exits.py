@@ -55,7 +55,7 @@ STARTING = ["during start-up", "during the first unpacking"]
 def ask_to_shut_down(held: Held) -> None:
     held.send(request("bye", "shutdown"))
     if held.state in ("stdout full", "reply half written"):
-        time.sleep(0.2)  # and now the client reads again
+        held.wait_until_read()  # and now the client reads again
         held.read_all()
 
 
@@ -156,7 +156,7 @@ def test_stuck_in_c_code_it_can_only_be_killed(trigger: str, tmp_path: Path) -> 
     if trigger == "parent killed":
         with Parent("method stuck in C", tmp_path) as parent:
             parent.process.kill()
-            time.sleep(2.5)
+            time.sleep(2.5)  # longer than it would have to leave: it does not
             assert is_alive(parent.daemon)
             os.kill(parent.daemon, SIGKILL)
             wait_until(lambda: not is_alive(parent.daemon), "the daemon has ended")
@@ -188,7 +188,7 @@ def test_a_signal_during_the_start_shows_no_traceback(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        time.sleep(delay / 1000)
+        time.sleep(delay / 1000)  # another moment of the start in each round
         process.send_signal(number)
         out, log = process.communicate(timeout=PATIENCE)
         # 130: in the launcher's few lines. 1: in the interpreter's own start.

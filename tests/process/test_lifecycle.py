@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.exits import unread
-from tests.machine import wait_until_computing
+from tests.machine import wait_for_loguru, wait_until_computing
 from tests.support import (
     SOURCE,
     TOP,
@@ -33,7 +33,7 @@ from tests.support import (
     wait_for_file,
     wait_until,
 )
-from tests.terminal import is_alive
+from tests.terminal import is_alive, is_asleep
 
 WINDOW = 2.0
 HANGING = [*SOURCE, "rpc", "--methods", str(TOP / "tests" / "hanging_methods.py")]
@@ -140,7 +140,7 @@ def test_a_signal_amid_many_requests_is_not_missed(number: Signals) -> None:
     for _ in range(6):
         with daemon([*SOURCE, "rpc", "--log-level", "error"]) as client:
             client.call("version")
-            time.sleep(0.3)
+            wait_for_loguru(client.process.pid)
             for id in range(chance.randrange(1, 400)):
                 client.call("version", id=id)
             client.signal(number)
@@ -169,12 +169,14 @@ def test_a_storm_of_harmless_signals_breaks_no_method() -> None:
             assert client.receive() == {"jsonrpc": "2.0", "id": id, "result": "spun"}
 
 
-def test_an_input_error_does_not_fail_the_running_method() -> None:
+def test_an_input_error_does_not_fail_the_running_method(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    with daemon(WITH_METHODS, stdin=theirs, stdout=theirs) as client:
+    env = {"TEST_MARK": str(tmp_path / "running")}
+    with daemon(HANGING, env, stdin=theirs, stdout=theirs) as client:
         theirs.close()
         ours.sendall(request(1) + request(2, "spin", [0.5]))
-        time.sleep(0.3)
+        wait_for_file(tmp_path / "running")
+        assert ours.recv(1, socket.MSG_PEEK)
         ours.close()  # with a reply unread: the other side is told that the connection was reset
         code, log = end(client)
     assert code == 1
@@ -211,7 +213,7 @@ def test_the_queue_of_a_vanished_client_is_not_finished(
             client.send(notification("spin", [1.4]) * 20)
             start = time.monotonic()
             client.close_input()
-            time.sleep(ended)
+            time.sleep(ended)  # meanwhile the client might still want its replies
             assert client.process.stdout is not None
             client.process.stdout.close()
             client.process.stdout = None
@@ -232,7 +234,7 @@ def test_a_non_blocking_pipe_is_read_like_any_other() -> None:
         for id in range(5):
             pipe.write(request(id))
             assert client.receive()["id"] == id
-            time.sleep(0.15)
+            wait_until(lambda: is_asleep(client.process.pid), "the empty pipe is waited for")
         pipe.close()
         assert client.wait()[0] == 0
     os.close(reading)
@@ -243,7 +245,10 @@ def test_a_signal_inside_a_frame_ends_it_without_a_reply(number: Signals) -> Non
     with daemon() as client:
         client.call("version")
         client.send(request(2)[:30])
-        time.sleep(0.1)
+        assert client.process.stdin is not None
+        stdin = client.process.stdin.fileno()
+        wait_until(lambda: unread(stdin) == 0, "the part is read")
+        wait_until(lambda: is_asleep(client.process.pid), "the rest is waited for")
         client.signal(number)
         code, seconds = client.wait()
         assert (code, client.process.stdout.read()) == (0, b"")  # type: ignore[union-attr]
@@ -304,9 +309,9 @@ def test_a_reply_stuck_in_a_full_pipe_has_two_seconds(trigger: str, tmp_path: Pa
 
 def test_a_reply_stuck_for_a_while_arrives_after_all(tmp_path: Path) -> None:
     with running(tmp_path, request(1, "big", [5_000_000])) as client:
-        time.sleep(1.0)
+        time.sleep(1.0)  # a slow client
         client.close_input()
-        time.sleep(0.5)
+        time.sleep(0.5)  # and one within the two seconds
         assert len(client.receive()["result"]) == 5_000_000
         code, log = end(client)
     assert code == 0
@@ -317,7 +322,7 @@ def test_more_signals_change_nothing(tmp_path: Path) -> None:
     with running(tmp_path, request(1, "sleep", [0.8])) as client:
         for number in SIGNALS * 3:
             client.signal(number)
-            time.sleep(0.02)
+            time.sleep(0.02)  # or two of them come at once
         assert client.receive()["id"] == 1
         code, log = end(client)
     assert code == 0
@@ -325,9 +330,14 @@ def test_more_signals_change_nothing(tmp_path: Path) -> None:
 
 
 def test_after_a_signal_nothing_more_is_read(tmp_path: Path) -> None:
-    with running(tmp_path, request(1, "sleep", [0.8])) as client:
+    path = tmp_path / "log"
+    with (
+        path.open("wb") as log,
+        running(tmp_path, request(1, "sleep", [0.8]), stderr=log) as client,
+    ):
         client.signal(SIGTERM)
-        time.sleep(0.2)  # or the request may be there first
+        # Or the request may be there first.
+        wait_until(lambda: "SIGTERM received" in path.read_text(), "the signal is seen")
         client.send(request(2))
         assert client.receive()["id"] == 1
         client.wait()
@@ -435,11 +445,11 @@ def test_the_parent_killed_with_9_leaves_no_orphan() -> None:
         "import subprocess, sys, time\n"
         "pipe = subprocess.PIPE\n"
         f"p = subprocess.Popen({[*SOURCE, 'rpc']!r}, stdin=pipe, stdout=pipe)\n"
+        f"p.stdin.write({request(1)!r}); p.stdin.flush(); p.stdout.readline()\n"
         "print(p.pid, flush=True); time.sleep(60)\n"
     )
     parent = subprocess.Popen([SOURCE[0], "-c", script], stdout=subprocess.PIPE)
     pid = int(parent.stdout.readline())  # type: ignore[union-attr]
-    time.sleep(0.5)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     wait_until(lambda: not is_alive(pid), "the daemon has ended with its parent")
@@ -473,7 +483,7 @@ def test_a_pipe_of_one_page_is_enough() -> None:
         data = b""
         while len(data) < 200_000:
             data += os.read(reading, 999)
-            time.sleep(0.0005)
+            time.sleep(0.0005)  # a slow client
         client.close_input()
         assert client.wait()[0] == 0
     os.close(reading)

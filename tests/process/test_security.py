@@ -8,19 +8,19 @@ import re
 import shutil
 import stat
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.hostile import typed
+from tests.machine import wait_for_loguru
 from tests.pyz.support import VERSION, home, plant, version
 from tests.support import PYZ, SOURCE, TOP, daemon, frame, load, notification, request, run
 
 SECRET = "sk-0123456789-secret"  # noqa: S105
 LEAKY = TOP / "tests" / "leaky_methods.py"
 
-EARLY_AND_LATE = pytest.mark.parametrize("wait", [0.0, 0.8], ids=["direct", "loguru"])
+EARLY_AND_LATE = pytest.mark.parametrize("with_loguru", [False, True], ids=["direct", "loguru"])
 
 # Every place where a client can put something, except the method's name and the id, which
 # the log shows by contract, cut and escaped.
@@ -65,11 +65,12 @@ PLANTED: dict[str, bytes] = {
 
 
 @EARLY_AND_LATE
-def test_no_secret_reaches_the_log_at_its_loudest(wait: float) -> None:
+def test_no_secret_reaches_the_log_at_its_loudest(with_loguru: bool) -> None:
     command = [*SOURCE, "rpc", "--log-level", "debug", "--methods", str(LEAKY)]
     with daemon(command, {"SOME_TOKEN": SECRET}) as client:
         client.call("version")
-        time.sleep(wait)
+        if with_loguru:
+            wait_for_loguru(client.process.pid)
         for name, data in PLANTED.items():
             client.send(data + b"\r\n\r\n")
             client.send(request(name))
@@ -156,14 +157,15 @@ def test_what_another_user_planted_is_not_written(tmp_path: Path, kind: str, mod
 
 @EARLY_AND_LATE
 @pytest.mark.skipif(NOT_ROOT, reason="only root can make what another user would plant")
-def test_what_another_user_plants_later_is_not_written(tmp_path: Path, wait: float) -> None:
+def test_what_another_user_plants_later_is_not_written(tmp_path: Path, with_loguru: bool) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
     path = shared / "duet.log"
     with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
         client.call("version")
-        time.sleep(wait)
+        if with_loguru:
+            wait_for_loguru(client.process.pid)
         path.unlink()
         path.write_text("")
         os.chown(path, SOMEBODY, SOMEBODY)
@@ -192,11 +194,12 @@ def test_links_in_a_circle_are_no_place_for_a_log(tmp_path: Path) -> None:
 
 
 @EARLY_AND_LATE
-def test_a_link_in_place_of_the_log_is_not_followed(tmp_path: Path, wait: float) -> None:
+def test_a_link_in_place_of_the_log_is_not_followed(tmp_path: Path, with_loguru: bool) -> None:
     path, target = tmp_path / "duet.log", tmp_path / "precious"
     with daemon(env={"DUET_RPC_LOG": str(path)}) as client:
         client.call("version")
-        time.sleep(wait)
+        if with_loguru:
+            wait_for_loguru(client.process.pid)
         path.unlink()
         path.symlink_to(target)
         client.send(request(2, "nonsense"))

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.exits import fill
+from tests.machine import wait_for_loguru
 from tests.support import (
     SOURCE,
     Client,
@@ -292,7 +293,7 @@ def test_the_end_of_input_has_one_window_for_all_requests(seconds: float, watch:
 def test_a_second_trigger_opens_no_second_window(first: str, second: str, watch: Stopwatch) -> None:
     def both(client: Client) -> None:
         TRIGGERS[first](client)
-        time.sleep(0.7)
+        time.sleep(0.7)  # a third of the first window is over
         TRIGGERS[second](client)
 
     def attempt() -> float:
@@ -374,7 +375,8 @@ def test_with_nothing_running_it_leaves_at_once(trigger: str, state: str, watch:
             if state == "with a thread left behind":
                 client.call("thread", {"mark": str(watch.mark())})
             if state != "just started":
-                time.sleep(1.0)  # whatever was put off until it is idle is done
+                # Whatever was put off until it is idle is done.
+                wait_for_loguru(client.process.pid)
             return measure(client, TRIGGERS.get(trigger, shut_down))
 
     assert shortest(attempt, AT_ONCE, tries=5) < AT_ONCE

@@ -2,7 +2,8 @@
 
 ;;; Commentary:
 
-;; What commands-tests.el promises with the fake server, from end to end.
+;; What commands-tests.el and results-tests.el promise with the fake server,
+;; from end to end.
 
 ;;; Code:
 

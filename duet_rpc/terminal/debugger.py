@@ -7,6 +7,7 @@ of its parameters and the same conversion of its result, and with nothing that w
 from __future__ import annotations
 
 import json
+import os
 import pdb  # noqa: T100 - this is what it is for
 import sys
 import traceback
@@ -57,8 +58,6 @@ class Here:
 
 def use_worker(worker: WorkerSettings) -> None:
     """Become the Python of a worker, where the method is to be debugged with its packages."""
-    import os
-
     from duet_rpc.program import WORKER
     from duet_rpc.workers.order import Order, become, find_python
 
@@ -70,6 +69,8 @@ def debug(name: str, words: Sequence[str], params: Params, options: Options, con
     """Call a method in this process; return the exit code."""
     for warning in config.warnings:
         print_error(warning)
+    if not os.environ.get("PYTHONBREAKPOINT"):  # which names a debugger of the user's own
+        sys.breakpointhook = stop_here
     here = Here(options, config)
     method = here.registry.get(name)
     try:
@@ -105,6 +106,15 @@ def context_for(method: Method) -> Context | None:
         print_stderr(f"{level.upper():<5} {text}")
 
     return Context(None, add_log_line, lambda: False, nullcontext, AtTerminal())
+
+
+def stop_here(*_: object, **__: object) -> None:
+    """Start pdb for `breakpoint()`.
+
+    Python 3.14 itself starts one that asks when it is left, and then raises SystemExit, as if the
+    method had failed.
+    """
+    pdb.Pdb().set_trace(sys._getframe().f_back)
 
 
 def stop_at(error: BaseException) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mcp_client import meta
-from tests.process.test_methods import env_for, write
+from tests.method_files import env_for, write
 from tests.support import SOURCE, daemon, request
 
 HEAD = """

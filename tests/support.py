@@ -95,6 +95,15 @@ def notification(method: str, params: object = None) -> bytes:
     return frame({"jsonrpc": "2.0", "method": method, "params": params})
 
 
+def cancel(id: object) -> bytes:
+    """One framed request to cancel another one."""
+    return notification("$/cancelRequest", {"id": id})
+
+
+CANCELLED = {"code": -32800, "message": "Request cancelled"}
+"""What a request that was cancelled is answered with."""
+
+
 def split_frames(data: bytes) -> list[bytes]:
     """Take replies apart as strictly as the strictest client would."""
     bodies = []

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.gateway import GatewayClient
+from tests.method_files import env_for
 from tests.process.test_environments import with_tool
-from tests.process.test_methods import env_for
 from tests.support import PATIENCE, SOURCE
 
 BLOCK = "# /// script\n# ///\n"

@@ -11,13 +11,11 @@ import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
 from duet_rpc.methods.command_options import RESULTS
+from tests.author import ONE, rpc
 from tests.mcp_client import HANDSHAKE, meta
-from tests.process.test_author import ONE, folder, rpc
-from tests.process.test_methods import env_for, write
+from tests.method_files import env_for, write
 from tests.support import SOURCE, daemon, notification, request, run
 from tests.terminal import Person, environment, invoke
-
-__all__ = ["folder"]
 
 HEAD = """
 from __future__ import annotations

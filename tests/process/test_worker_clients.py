@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.test_methods import env_for, write
+from tests.method_files import env_for, write
 from tests.support import PATIENCE, SOURCE, frame, request
 from tests.workers import BLOCK, folder, plain_file, rpc, worker_file
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.gateway import GatewayClient
-from tests.process.test_methods import env_for, write
+from tests.method_files import env_for, write
 from tests.support import SOURCE, TRIES, request
 from tests.terminal import is_gone
 from tests.workers import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from duet_rpc.environments.prune import is_in_use
-from tests.process.test_methods import write
+from tests.method_files import write
 from tests.support import TOP, wait_for_file
 from tests.terminal import environment, invoke, is_gone
 from tests.workers import BLOCK, folder, made_with_uv, plain_file, rpc, status

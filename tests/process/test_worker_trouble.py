@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.gateway import GatewayClient
-from tests.process.test_methods import write
+from tests.method_files import write
 from tests.support import PATIENCE, frame, notification, request, wait_for_file
 from tests.terminal import environment, invoke, is_gone
 from tests.workers import BLOCK, HEAD, plain_file, rpc, status, worker_file

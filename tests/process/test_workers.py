@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from duet_rpc.jsonrpc.framing import FRAMINGS
-from tests.process.test_methods import write
+from tests.method_files import write
 from tests.support import PATIENCE, frame, notification, request, wait_for_file
 from tests.terminal import is_gone
 from tests.workers import folder, names, plain_file, rpc, status, worker_file

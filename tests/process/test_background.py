@@ -38,7 +38,7 @@ def test_the_child_of_a_test_has_default_signals() -> None:
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_tests_pass_where_signals_are_ignored_and_blocked(workers: str) -> None:
     ours = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
-    tests = ["tests/process/test_background.py", "tests/process/test_call.py"]
+    tests = ["tests/process/test_background.py", "tests/process/test_call_terminal.py"]
     chosen = ["-k", "default_signals or second_ctrl_c or background_job or leaves_no_orphan"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", workers, "-p", "no:cacheprovider", *tests, *chosen],

@@ -1,86 +1,22 @@
-"""`duet-rpc console`: through a pipe, and at a terminal with each line editor there is."""
+"""`duet-rpc console`: its lines, above all from a pipe, and what becomes of a daemon that exits."""
 
 from __future__ import annotations
 
 import json
 import os
-import stat
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from duet_rpc import __version__
-from duet_rpc.terminal.console import complete
 from duet_rpc.terminal.params import ArgumentError, split_line
-from duet_rpc.terminal.prompt import HISTORY_MAX
-from tests.machine import wait_until_idle
+from tests.calling import VERSION
+from tests.console import env, history, script, values
 from tests.support import PYZ, SOURCE, wait_for_file, wait_until
-from tests.terminal import (
-    WITH_DAEMON,
-    Person,
-    children,
-    environment,
-    invoke,
-    is_alive,
-    is_asleep,
-    is_gone,
-)
+from tests.terminal import WITH_DAEMON, Person, children, invoke, is_alive
 
-VERSION = json.dumps({"version": __version__}, indent=2) + "\n"
-
-
-EDITORS = ["prompt_toolkit", "readline", "plain"]
-
-
-def with_editor(name: str, folder: Path) -> dict[str, str]:
-    """Return an environment where this is the best line editor installed."""
-    for part in ("home", "hidden"):
-        (folder / part).mkdir()
-    for better in EDITORS[: EDITORS.index(name)]:
-        (folder / "hidden" / f"{better}.py").write_text("raise ImportError\n")
-    env = environment(folder / "home")
-    # prompt_toolkit asks the terminal where the cursor is; nobody answers here.
-    path = f"{folder / 'hidden'}{os.pathsep}{env['PYTHONPATH']}"
-    return {**env, "PYTHONPATH": path, "PROMPT_TOOLKIT_NO_CPR": "1", "EDITOR_NAME": name}
-
-
-@pytest.fixture
-def env(tmp_path: Path) -> dict[str, str]:
-    return with_editor("readline", tmp_path)
-
-
-@pytest.fixture(params=EDITORS)
-def editor(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    name: str = request.param
-    if name != "plain" and find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
-    return with_editor(name, tmp_path)
-
-
-def history(env: dict[str, str]) -> Path:
-    return Path(env["HOME"]) / ".local" / "state" / "duet-rpc" / "history"
-
-
-def script(
-    text: str, env: dict[str, str], daemon: str | None = None, **more: str
-) -> tuple[int, str, str]:
-    """Run lines from a pipe in the console."""
-    env = {**env, **more}
-    if daemon is None:
-        return invoke(["console"], env, text.encode())
-    return invoke([daemon, "console"], env, text.encode(), WITH_DAEMON)
-
-
-def values(text: str) -> list[object]:
-    """Parse JSON texts that follow one another."""
-    found, at = [], 0
-    while text[at:].strip():
-        at += len(text[at:]) - len(text[at:].lstrip())
-        value, at = json.JSONDecoder().raw_decode(text, at)
-        found.append(value)
-    return found
+__all__ = ["env"]
 
 
 # Lines.
@@ -282,195 +218,7 @@ def test_a_daemon_is_not_left_behind(env: dict[str, str]) -> None:
     assert "stdin closed, shutting down gracefully" in err
 
 
-# At a terminal.
-
-
-def test_a_session_at_a_terminal(editor: dict[str, str]) -> None:
-    with Person(["console"], editor) as person:
-        person.see("help lists them")
-        person.see("duet>")
-        person.type("version\r")
-        person.see(f'"version": "{__version__}"')
-        person.see(" ms)")
-        person.see("duet>")
-        person.type("nonsense\r")
-        person.see("Method not found: nonsense")
-        person.see("duet>")
-        person.type("\x04")
-        assert person.leave() == 0
-    assert "\x1b[34m" in person.raw
-    assert history(editor).read_text() == "version\nnonsense\n"
-
-
-@pytest.mark.parametrize("rest", ["2>&-", "2>&- | cat", "2>/dev/full | cat"])
-def test_an_unwritable_stderr_costs_at_most_the_prompt(editor: dict[str, str], rest: str) -> None:
-    command = ["/bin/sh", "-c", f'"$0" "$@" {rest}', *SOURCE]
-    with Person(["console"], editor, command) as person:
-        person.type("version\r")
-        person.see(f'"version": "{__version__}"')
-        for pid in (person.process.pid, *children(person.process.pid)):
-            wait_until_idle(pid)  # nothing shows the prompt
-        person.type("\x04")
-        assert person.leave() == 0
-
-
-def test_ctrl_c_clears_the_line(editor: dict[str, str]) -> None:
-    with Person(["console"], editor) as person:
-        person.see("duet>")
-        person.type("shutdown")
-        person.see("shutdown")
-        # Python's readline misses a signal that comes with a key.
-        wait_until(lambda: is_asleep(person.process.pid), "the next key is waited for")
-        person.type("\x03")
-        person.see("duet>")
-        person.type("version\r")
-        person.see(f'"{__version__}"')
-        person.see("duet>")
-        person.type("quit\r")
-        assert person.leave() == 0
-    assert "Shutting down" not in person.screen
-
-
-def test_ctrl_c_cancels_the_method_and_the_session_continues(editor: dict[str, str]) -> None:
-    with Person(["cancel", "console"], editor, WITH_DAEMON) as person:
-        for _ in range(2):
-            person.see("duet>")
-            person.type("slow\r")
-            person.see("running")
-            person.type("\x03")
-            person.see("duet-rpc: cancelled")
-        person.see("duet>")
-        person.type("\x04")
-        assert person.leave() == 0
-
-
-def test_a_second_ctrl_c_kills_only_the_daemon(env: dict[str, str]) -> None:
-    with Person(["methods", "console"], env, WITH_DAEMON) as person:
-        person.see("duet>")
-        person.type("stubborn\r")
-        person.see("method=stubborn")
-        (daemon,) = children(person.process.pid)
-        wait_until_idle(daemon)
-        person.type("\x03")
-        person.see("cancelling")
-        person.type("\x03")
-        person.see("the daemon was killed; the next line starts a new one")
-        person.see("duet>")
-        person.type("version\r")
-        person.see(f'"{__version__}"')
-
-
-def test_tab_completes_methods_parameters_and_values(editor: dict[str, str]) -> None:
-    if editor["EDITOR_NAME"] == "plain":
-        pytest.skip("there is no completion without a line editor")
-    with Person(["console"], editor) as person:
-        person.see("duet>")
-        for keys, seen in (("setL\t", "setLogLevel "), ("l\t", "level="), ("deb\t", "debug")):
-            person.type(keys)
-            person.see(seen[len(keys) - 1 :].rstrip())
-            wait_until_idle(person.process.pid)
-        person.type("\r")
-        person.see('"level": "debug"')
-
-
-def test_history_is_there_in_the_next_session(editor: dict[str, str]) -> None:
-    if editor["EDITOR_NAME"] == "plain":
-        pytest.skip("there are no earlier lines without a line editor")
-    history(editor).parent.mkdir(parents=True)
-    history(editor).write_text("listMethods\nversion\n")
-    with Person(["console"], editor) as person:
-        person.see("duet>")
-        person.type("\x10")
-        person.see("version")
-        person.type("\r")
-        person.see(f'"{__version__}"')
-        person.see("duet>")
-        person.type("\x04")
-        assert person.leave() == 0
-    assert history(editor).read_text() == "listMethods\nversion\n", "one line twice"
-
-
-def use(person: Person, *lines: str) -> None:
-    for line in (*lines, "quit"):
-        person.see("duet>")
-        person.type(f"{line}\r")
-    assert person.leave() == 0
-
-
-def test_history_is_the_users_alone_and_bounded(env: dict[str, str]) -> None:
-    path = history(env)
-    path.parent.mkdir(parents=True)
-    path.write_text("".join(f"line {number}\n" for number in range(3 * HISTORY_MAX)))
-    path.chmod(0o644)
-    with Person(["console"], env) as person:
-        use(person, "version", " initialize")
-    lines = path.read_text().splitlines()
-    assert lines[0] == f"line {2 * HISTORY_MAX}"
-    assert lines[-2:] == ["version", "quit"]
-    assert len(lines) == HISTORY_MAX + 2
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_xdg_state_home_is_where_the_history_is(env: dict[str, str], tmp_path: Path) -> None:
-    with Person(["console"], {**env, "XDG_STATE_HOME": str(tmp_path / "state")}) as person:
-        use(person, "version")
-    path = tmp_path / "state" / "duet-rpc" / "history"
-    assert path.read_text() == "version\nquit\n"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
-
-@pytest.mark.parametrize("trouble", ["a folder", "no folder", "no home", "home not there"])
-def test_a_history_that_cannot_be_saved_is_one_warning(
-    trouble: str, env: dict[str, str], tmp_path: Path
-) -> None:
-    if trouble == "a folder":
-        history(env).mkdir(parents=True)
-    elif trouble == "no folder":
-        (Path(env["HOME"]) / ".local").write_text("")
-    else:
-        env["HOME"] = "" if trouble == "no home" else str(tmp_path / "never")
-    with Person(["console"], env) as person:
-        use(person, "version", "initialize")
-    assert f'"{__version__}"' in person.screen
-    said = person.screen.count("history is not saved")
-    assert said == (1 if "folder" in trouble else 0)
-    assert not (tmp_path / "never").exists()
-
-
-def test_garbage_in_the_history_is_left_out(env: dict[str, str]) -> None:
-    history(env).parent.mkdir(parents=True)
-    history(env).write_bytes(b"\xff\xfe\x00\x1b[2J\nversion\n")
-    with Person(["console"], env) as person:
-        use(person, "version")
-    assert "\x1b[2J" not in person.raw
-
-
-def test_a_dumb_terminal_gets_a_plain_prompt(env: dict[str, str]) -> None:
-    with Person(["console"], {**env, "TERM": "dumb"}) as person:
-        use(person, "version")
-    assert "\x1b" not in person.raw
-
-
-def test_with_stdout_elsewhere_the_prompt_is_on_stderr(env: dict[str, str], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    descriptor = os.open(out, os.O_WRONLY | os.O_CREAT)
-    with Person(["console"], env, redirect={"stdout": descriptor}) as person:
-        use(person, "version")
-    os.close(descriptor)
-    assert out.read_text() == VERSION
-
-
-def test_closing_the_terminal_leaves_no_daemon(env: dict[str, str]) -> None:
-    with Person(["methods", "console"], env, WITH_DAEMON) as person:
-        person.see("duet>")
-        person.type("sleep seconds=30\r")
-        person.see("method=sleep")
-        (daemon,) = children(person.process.pid)
-        wait_until_idle(daemon)
-        person.process.send_signal(1)
-        assert person.leave() == 129
-        assert is_gone(daemon, 1.0)
+# Scripts.
 
 
 def test_the_pyz_has_a_console(env: dict[str, str]) -> None:
@@ -481,24 +229,6 @@ def test_the_pyz_has_a_console(env: dict[str, str]) -> None:
 def test_without_any_stdin_it_ends(env: dict[str, str]) -> None:
     command = ["sh", "-c", f"{' '.join(SOURCE)} console <&-"]
     assert invoke([], env, None, command) == (0, "", "")
-
-
-def test_methods_that_appear_meanwhile_are_completed(env: dict[str, str]) -> None:
-    with Person(["grow", "console"], env, WITH_DAEMON) as person:
-        person.see("duet>")
-        person.type("x\r")
-        person.see("[]")
-        person.see("duet>")
-        person.type("af\t")
-        person.see("after_1")
-        person.type("\x15x\r")
-        person.see("[]")
-        person.see("duet>")
-        person.type("help\r")
-        person.see("after_2")
-        person.see("duet>")
-        person.type("\x04")
-        assert person.leave() == 0
 
 
 def test_a_script_asks_for_no_lists(env: dict[str, str], tmp_path: Path) -> None:
@@ -539,38 +269,3 @@ def test_a_failure_of_an_earlier_version_is_called_that(
         "  this was the file before its last change, which could not be loaded:\n"
         "  a.py:1: SyntaxError: '(' was never closed\n"
     ) in err.replace("unexpected EOF while parsing", "'(' was never closed")  # Python 3.9
-
-
-# Completion.
-
-METHODS: dict[str, dict[str, object]] = {
-    "setLogLevel": {"params": [{"name": "level", "schema": {"enum": ["debug", "info"]}}]},
-    "sort": {
-        "params": [
-            {"name": "lines", "schema": {"type": "array"}},
-            {"name": "reverse", "schema": {"type": "boolean"}},
-        ]
-    },
-}
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", ["setLogLevel ", "sort ", "help ", "quit"]),
-        ("s", ["setLogLevel ", "sort "]),
-        ("x", []),
-        ("help s", ["setLogLevel", "sort"]),
-        ("help sort ", []),
-        ("sort ", ["lines=", "reverse="]),
-        ("sort r", ["reverse="]),
-        ("sort lines=[] ", ["reverse="]),
-        ("sort reverse=", ["reverse=true ", "reverse=false "]),
-        ("sort lines=", []),
-        ("  setLogLevel level=d", ["level=debug "]),
-        ("nonsense ", []),
-        ("nonsense a=", []),
-    ],
-)
-def test_completions(text: str, found: list[str]) -> None:
-    assert complete(text, METHODS) == found

@@ -1,6 +1,6 @@
 """Hostile methods and files, by what they do. Each may cost its own call, and nothing else.
 
-For `tests.process.test_attacks`, one at a time, and for `make chaos`, all at once.
+For `tests/process/test_attacks*.py`, one at a time, and for `make chaos`, all at once.
 """
 
 from __future__ import annotations

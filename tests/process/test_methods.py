@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.method_files import SIX, WORDS, ask, env_for, write
+from tests.method_files import SIX, WORDS, ask, write
 from tests.support import WITH_METHODS, request, run
-
-__all__ = ["env_for", "write"]
 
 
 def test_methods_can_be_called_by_name_and_position(tmp_path: Path) -> None:

@@ -16,13 +16,14 @@ import pytest
 from tests.cancel_methods import HARD
 from tests.pyz.conftest import PYTHONS
 from tests.support import (
+    CANCELLED,
     PYZ,
     SOURCE,
     TOP,
     Client,
+    cancel,
     daemon,
     load,
-    notification,
     request,
     shortest,
     wait_for_file,
@@ -31,13 +32,8 @@ from tests.support import (
 from tests.terminal import is_alive
 
 METHODS = ["--methods", str(TOP / "tests" / "cancel_methods.py")]
-CANCELLED = {"code": -32800, "message": "Request cancelled"}
 SOON = 2.0
 """Seconds from a cancel to its reply that nobody calls prompt any more."""
-
-
-def cancel(id: object) -> bytes:
-    return notification("$/cancelRequest", {"id": id})
 
 
 class Caller:

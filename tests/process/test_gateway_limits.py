@@ -284,7 +284,9 @@ def test_a_client_that_reads_little_by_little_gets_everything(tmp_path: Path) ->
             got += os.read(client.process.stdout.fileno(), 1000)
             time.sleep(0.005)  # a slow client
         while got.count(b"x") < 40 * 300_000:
-            got += os.read(client.process.stdout.fileno(), 1 << 20)
+            piece = os.read(client.process.stdout.fileno(), 1 << 20)
+            assert piece, "the gateway closed its stdout"
+            got += piece
 
 
 # Many backends.
@@ -365,7 +367,7 @@ def test_no_backend_survives_a_gateway_killed_while_it_starts_them(tmp_path: Pat
             children = Path(f"/proc/{pid}/task/{pid}/children")
             wanted = 2 + trial % 7  # with what watches over it
             while len(children.read_text().split()) < wanted:
-                pass
+                assert client.process.poll() is None
             client.process.kill()  # just after a fork
     wait_until(lambda: not alive(file), "none of them is left")
     time.sleep(1.0)  # one that was just starting would be there by now

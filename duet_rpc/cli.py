@@ -137,6 +137,16 @@ def open_log(options: Options, config: Config) -> Log:
     return log
 
 
+def heed_caller(log: Log, passes_on: bool = False) -> None:
+    """Leave refusals out of the log where whoever started this server shows them there itself.
+
+    A router passes that on to its workers, whose log is part of its own.
+    """
+    log.logs_refusals = CALLER not in os.environ or log.sink != "stderr"
+    if log.logs_refusals or not passes_on:
+        os.environ.pop(CALLER, None)
+
+
 def explain_waiting(descriptors: tuple[int, int], command: str, options: Options) -> None:
     """Tell a person who started a server at a terminal what it waits for."""
     if os.isatty(descriptors[0]):
@@ -181,7 +191,7 @@ def run_server(arguments: Arguments) -> None:
         use_python(config, descriptors)
     explain_waiting(descriptors, command, options)
     log = open_log(options, config)
-    caller_shows_errors = os.environ.pop(CALLER, None) is not None and log.sink == "stderr"
+    heed_caller(log)
     serve(
         descriptors,
         log,
@@ -191,7 +201,6 @@ def run_server(arguments: Arguments) -> None:
         framing=framing_of(command, options),
         batch=options.batch,
         debug=options.debug or config.debug,
-        log_refusals=not caller_shows_errors,
         handover=handover,
     )
 
@@ -213,6 +222,7 @@ def run_worker(arguments: Arguments, descriptors: tuple[int, int]) -> None:
     if order.memory is not None:
         limit_memory(order.memory)
     log = open_log(options, Config())
+    heed_caller(log)
     scripts, others = Scripts(), {*order.others}
     # Files of others are in its folder and, where it has one, it has all that nobody else has.
     is_elsewhere = (
@@ -268,6 +278,7 @@ def run_router(
     if passed is not None:
         options.log_level = passed.level
     log = open_log(options, config)
+    heed_caller(log, passes_on=True)
     # From `warn` on: its start-up line says nothing that ours does not.
     level = "warn" if log.level_name == "info" else log.level_name
     options.debug |= config.debug

@@ -53,6 +53,7 @@ class Log:
     def __init__(self, level: str, path: str | None = None, color: bool = False) -> None:
         self.level = LEVELS[level]
         self.with_texts = False  # of exceptions, with their tracebacks, for the author
+        self.logs_refusals = True  # unless the client shows them where the log is shown
         self.loguru_started = False
         self._target: Stream | File = Stream(2, "stderr")
         self._color = color

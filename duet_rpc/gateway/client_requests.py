@@ -166,7 +166,8 @@ class ClientRequests:
 
     def refuse(self, request: Request, error: Error) -> None:
         """Reply to a request with an error of our own."""
-        self._log.warn(error.message, request.method, write_id(request.id))
+        if self._log.logs_refusals:
+            self._log.warn(error.message, request.method, write_id(request.id))
         self._send(Failure(request.id, error))
 
     # Progress tokens.
@@ -223,6 +224,13 @@ class ClientRequests:
     def finish_own(self, id: int, result: RawJson) -> None:
         """Reply to a request that `begin_own` has begun."""
         self.finish(id, Success(None, result))
+
+    def end_own(self, id: int) -> bool:
+        """Forget a request that `begin_own` has begun; return False where it has ended."""
+        is_pending = self.is_own(id)
+        if is_pending:
+            self._release(id)
+        return is_pending
 
     def is_own(self, id: int) -> bool:
         """Return True while the client waits for a reply of the gateway's own."""

@@ -119,7 +119,24 @@ class Gateway(Router):
         if tool is not None:
             self._call_tool_by_name(*tool, request)
             return
-        worker = self._workers.find(request.method)
+        worker = self._workers.find(name)
+        if self._workers.may_have(name):
+            self._ask_first(request)
+        else:
+            self._send_to_worker(worker, request)
+
+    def _ask_first(self, request: Request) -> None:
+        """Let the workers tell their methods, then call one that their files do not show."""
+        id = self._requests.begin_own(request)
+
+        def done() -> None:
+            if id is not None and self._requests.end_own(id):
+                self._send_to_worker(self._workers.find(request.method), request)
+
+        if id is not None:
+            self._workers.collect(self._runtime.times.list, done)
+
+    def _send_to_worker(self, worker: Worker | None, request: Request) -> None:
         if worker is not None:
             params = self._translate_question(worker, params_of(request))
             self._requests.forward(worker, request, request.method, params)

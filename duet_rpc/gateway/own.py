@@ -80,7 +80,7 @@ def refuse(
     id = write_id(message.id) if isinstance(message, Request) else None
     if refused.cause is not None:
         log.error(f"{error.message}: {describe(refused.cause)}", message.method, id)
-    else:
+    elif log.logs_refusals:
         title = TITLES.get(error.code, f"refused with error {error.code}")
         log.warn(title, message.method, id)
     if isinstance(message, Request):

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from duet_rpc.environments.requirements import NOT_MADE
+from duet_rpc.gateway.dialects import MCP
 from duet_rpc.gateway.kept import Kept
 from duet_rpc.gateway.pending import Call
 from duet_rpc.gateway.state import State
@@ -23,8 +24,8 @@ from duet_rpc.jsonrpc.messages import Failure, Success
 from duet_rpc.jsonrpc.values import RawJson
 from duet_rpc.methods.changes import changed_at, read
 from duet_rpc.server.user_methods import LOAD
+from duet_rpc.workers.declared import declared_in
 from duet_rpc.workers.order import MAIN, METHODS, read_order, why_not_prepared
-from duet_rpc.workers.plan import declared_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +51,7 @@ class Known:
         self.problems: list[str] = []
         self.declared: set[str] = set()  # names in the texts of its files,
         self.times: list[int | None] | None = None  # which were changed then
+        self.is_complete = True  # there are no others, as far as the texts show
         self.waiting: list[Callable[[], object]] = []  # for its answer
         self.is_asked = False
 
@@ -128,8 +130,11 @@ class Workers:
         if name == MAIN or known.times == times:
             return
         known.times = times
-        texts = [(read(each) or b"").decode("utf-8", "replace") for each in files]
-        known.declared = {each for text in texts for each in declared_names(text)}
+        declared = [declared_in(each) for each in files]
+        known.declared = {name for each in declared for name in each.names}
+        known.is_complete = len(files) == len(worker.settings.methods) and all(
+            each.is_complete for each in declared
+        )
         if worker.process.child is not None:
             return  # it tells what it has itself
         known.entries = None
@@ -169,6 +174,16 @@ class Workers:
                 # Behind the call: after that, one look at the method's file is enough.
                 self._runtime.loop.call_soon(lambda: self._ask_once(worker))
         return worker
+
+    def may_have(self, method: str) -> bool:
+        """Return whether a worker that has not told its methods may have one that nobody has."""
+        return (
+            method not in self._owners
+            and any(
+                known.entries is None and not known.is_complete for known in self._known.values()
+            )
+            and not any(method in declared_in(each).names for each in self._plan.plain_files())
+        )
 
     def _is_current(self, worker: Worker, method: str) -> bool:
         """Return False where a file has become a worker, or is one no more, or another."""
@@ -253,9 +268,14 @@ class Workers:
         return failure is not None
 
     def _ask_once(self, worker: Worker) -> None:
-        """Ask a worker for its methods if they are not known, and it runs for another reason."""
+        """Ask a worker for its methods if they are not known, and it runs for another reason.
+
+        One that speaks MCP is asked for its lists, by `ServerLists`.
+        """
         known = self._known.get(worker.name)
-        if known is not None and known.entries is None and worker.process.child is not None:
+        if worker.dialect is MCP or worker.process.child is None:
+            return
+        if known is not None and known.entries is None:
             self.handle_changed(worker)
 
     def handle_changed(self, worker: Worker) -> None:

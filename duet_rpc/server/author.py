@@ -34,12 +34,10 @@ class Author:
         self,
         log: Log,
         debug: bool,
-        logs_refusals: bool,
         hold: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._log = log
         self.debug = log.with_texts = debug
-        self._logs_refusals = logs_refusals  # unless the client shows them where the log is shown
         self._hold = hold  # a cancel must not cut a message in half
         self.notify: Callable[[str, str], None] | None = None  # the client, where it is the author
 
@@ -47,7 +45,7 @@ class Author:
 
     def log_refusal(self, refused: Refused, message: Call) -> None:
         """Log a call that has no result."""
-        if not self._logs_refusals and (refused.cause is None or refused.details):
+        if not self._log.logs_refusals and (refused.cause is None or refused.details):
             return
         error, method, id = refused.error, message.method, id_text(message)
         if refused.cause is not None:
@@ -72,7 +70,7 @@ class Author:
 
     def report_load_problem(self, problem: str, traceback: str) -> None:
         """Say what is wrong with a file of the user's."""
-        if self._logs_refusals:
+        if self._log.logs_refusals:
             self._log.error(f"a method could not be loaded: {problem}", traceback=traceback)
         self._say(problem, "error", traceback)
 
@@ -105,7 +103,7 @@ class Author:
         program = program_name() if archive is None else f"python3 {archive}"
         text = f"breakpoint() at {place} is ignored in the daemon; "
         text += f"to stop there, run `{program} call --pdb METHOD ...` in a terminal"
-        if self._logs_refusals:
+        if self._log.logs_refusals:
             with self._hold():
                 self._log.warn(text)
         self._say(text, "warn")

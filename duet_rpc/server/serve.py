@@ -45,7 +45,6 @@ def serve(
     framing: Framing | None = CONTENT_LENGTH,
     batch: bool = False,
     debug: bool = False,
-    log_refusals: bool = True,
     handover: Handover | None = None,
     worker: WorkerRole | None = None,
 ) -> None:
@@ -62,7 +61,7 @@ def serve(
         lifecycle.before_exit = clean_up
         reader = MessageReader(framing)
         guard = Guard(log, explains=debug)
-        author = Author(log, debug, log_refusals, guard.cancellation.hold)
+        author = Author(log, debug, guard.cancellation.hold)
         server = Server(
             stdio, lifecycle, log, reader, read_timeout, make_handler, batch, author, guard
         )

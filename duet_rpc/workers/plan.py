@@ -15,7 +15,7 @@ from duet_rpc.methods.sources import InstalledPackages, absolute, files_in
 from duet_rpc.workers.order import MAIN, Order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class Plan:
@@ -52,7 +52,7 @@ class Plan:
         found: dict[str, tuple[WorkerSettings, str | None]] = {}
         taken = self._taken()
         has_main = self._needs_main or bool(self._packages.folders())
-        for source in dict.fromkeys([*self._sources, *files_in(self._folder)]):
+        for source in self._all_sources():
             block = self.scripts.block_of(source) if os.path.isabs(source) else None
             if source in taken:
                 continue
@@ -68,6 +68,18 @@ class Plan:
         if has_main:
             found = {MAIN: (self.main(), None), **found}
         return found
+
+    def _all_sources(self) -> Iterable[str]:
+        return dict.fromkeys([*self._sources, *files_in(self._folder)])
+
+    def plain_files(self) -> list[str]:
+        """Return the files whose methods `main` has."""
+        taken = self._taken()
+        return [
+            each
+            for each in self._all_sources()
+            if each not in taken and self.scripts.is_plain(each)
+        ]
 
     def _worker_of_file(self, name: str, path: str) -> WorkerSettings:
         settings = WorkerSettings(name)
@@ -109,29 +121,3 @@ class Plan:
         settings.command = self._command
         settings.env = {**settings.env, **order.as_environment()}
         return settings
-
-
-def declared_names(text: str) -> Iterator[str]:
-    """Yield the names of the methods that a file declares, as far as its text shows them.
-
-    So that a call starts the one worker that has the method, and not all of them.
-    """
-    import ast
-
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for decorator in node.decorator_list:
-                call = decorator if isinstance(decorator, ast.Call) else None
-                target = decorator if call is None else call.func
-                name = getattr(target, "id", None) or getattr(target, "attr", None)
-                if name not in ("method", "command", "resource", "prompt"):
-                    continue
-                given: list[ast.expr] = [] if call is None else [*call.args]
-                if name == "resource" and call is not None:  # its URI comes first
-                    given = [*given[1:], *(k.value for k in call.keywords if k.arg == "name")]
-                first = given[0].value if given and isinstance(given[0], ast.Constant) else None
-                yield first if isinstance(first, str) else node.name

@@ -1,0 +1,181 @@
+"""Files with a block of their own are called, and fail, just as files without one do."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.gateway import GatewayClient
+from tests.support import SOURCE, notification, request
+from tests.terminal import environment, invoke
+
+METHODS = """\
+import logging, os, sys
+from collections.abc import Iterator
+from duet_rpc import Context, RpcError, command, method
+
+@command
+def sort_words(text: str, top: int = 3) -> str:
+    '''Sort words.'''
+    return " ".join(sorted(text.split())[:top])
+
+@method
+def fails(text: str) -> str:
+    return {}[text]
+
+@method
+def refuses() -> str:
+    raise RpcError(7, "not today", {"x": 1})
+
+@method
+def is_no_number() -> int:
+    return "x"
+
+@method
+def spell(text: str) -> Iterator[str]:
+    yield from text
+
+@method
+def asks(ctx: Context) -> str:
+    return ctx.ask("Name?")
+
+@method
+def logs() -> str:
+    print("printed")
+    logging.warning("logged")
+    return "done"
+
+@method
+def leaves() -> None:
+    sys.exit(3)
+
+@method
+def crashes() -> None:
+    os._exit(9)
+"""
+
+BLOCK = "# /// script\n# ///\n"
+NO_BLOCK = "# A file of\n# methods.\n"
+
+DOUBLE = "from duet_rpc import method\n@method\ndef double(x: int) -> int: return 2 * x\n"
+
+REGISTERED = """\
+from duet_rpc import method
+class Words:
+    def count(self, text: str) -> int:
+        return len(text.split())
+for name in ("count.words", "words.count"):
+    method(name)(Words().count)
+"""
+
+
+def home_with(home: Path, text: str) -> dict[str, str]:
+    """Make a home directory with a file of methods; return the environment of who lives there."""
+    folder = home / ".config/duet-rpc/methods"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(text)
+    return environment(home)
+
+
+def normalize(text: str, home: Path) -> str:
+    """Return what was written to stderr, without when and where."""
+    return re.sub(r"^\d{4}-\S+", "TIME", text.replace(str(home), "~"), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "sort_words text=b",
+        "sort_words",
+        "sort_words text=5",
+        "sort_word text=b",
+        "fails text=x",
+        "fails text=x --debug",
+        "fails text=x --log-level warn",
+        "refuses",
+        "is_no_number",
+        "spell text=abc",
+        "asks",
+        "logs",
+        "leaves",
+        "crashes",
+        "version",
+        "setLogLevel level=nonsense",
+    ],
+)
+def test_a_call_prints_the_same_with_a_block_and_without(tmp_path: Path, words: str) -> None:
+    printed = []
+    for name, first in (("without", NO_BLOCK), ("with", BLOCK)):
+        env = home_with(tmp_path / name, first + METHODS)
+        code, out, err = invoke(["call", *words.split()], env, tracebacks=True)
+        printed.append((code, out, normalize(err, tmp_path / name)))
+    assert printed[0] == printed[1]
+    asked = "--debug" in words or "--log-level" in words
+    assert asked or "Traceback" not in printed[1][2]
+
+
+@pytest.mark.parametrize("method", ["count.words", "words.count"])
+def test_a_method_that_no_decorator_declares_can_be_called(tmp_path: Path, method: str) -> None:
+    env = home_with(tmp_path, BLOCK + REGISTERED)
+    assert invoke(["call", method, "text=a b"], env) == (0, "2\n", "")
+
+
+def test_and_by_a_client_that_has_asked_for_no_list(tmp_path: Path) -> None:
+    client = GatewayClient([*SOURCE, "rpc"], home_with(tmp_path, BLOCK + REGISTERED))
+    try:
+        # Both wait for the worker to say what it has; the second one is taken back meanwhile.
+        client.send(request(1, "count.words", {"text": "a b"}))
+        client.send(request(2, "words.count", {"text": "a b"}))
+        client.send(notification("$/cancelRequest", {"id": 2}))
+        replies = client.replies(2)
+        assert replies[1]["result"] == 2
+        assert replies[2]["error"]["code"] == -32800
+        assert client.ask("words.count", {"text": "a"})["result"] == 1
+        assert client.ask("count.letters", {"text": "a"})["error"]["code"] == -32601
+    finally:
+        client.process.kill()
+        client.process.communicate()
+
+
+def test_methods_of_other_files_do_not_wait_for_that(tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+    waits = f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
+    env = home_with(tmp_path, BLOCK + waits + REGISTERED)
+    (tmp_path / ".config/duet-rpc/methods/plain.py").write_text(DOUBLE)
+    client = GatewayClient([*SOURCE, "rpc"], env)
+    try:
+        client.send(request(1, "count.words", {"text": "a b"}) + request(2, "double", {"x": 2}))
+        assert client.receive()["id"] == 2
+        go_on.touch()
+        assert client.receive()["id"] == 1
+    finally:
+        client.process.kill()
+        client.process.communicate()
+
+
+def test_a_name_that_is_wrong_is_corrected_from_all_files(tmp_path: Path) -> None:
+    env = home_with(tmp_path, BLOCK + REGISTERED)
+    code, out, err = invoke(["call", "count.word"], env)
+    assert (code, out) == (1, "")
+    lines = ["duet-rpc: Method not found: count.word (-32601)", "  did you mean 'count.words'?"]
+    assert err.splitlines() == lines
+
+
+def test_the_first_call_of_an_ai_client_is_no_warning(tmp_path: Path) -> None:
+    env = home_with(tmp_path, BLOCK + METHODS)
+    (tmp_path / ".config/duet-rpc/methods/plain.py").write_text(DOUBLE)
+    about = {"capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+    hello = {"protocolVersion": "2025-11-25", **about}
+    call = {"name": "double", "arguments": {"x": 2}}
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    lines = "".join(json.dumps(each) + "\n" for each in messages)
+    _, out, err = invoke(["mcp"], env, lines.encode())
+    results = {reply["id"]: reply["result"] for reply in map(json.loads, out.splitlines())}
+    assert results[2]["structuredContent"] == {"result": 4}
+    assert "WARN" not in err

@@ -56,6 +56,23 @@ def wait_for_loguru(pid: int) -> None:
     wait_until_idle(pid)
 
 
+def context_switches(pid: int) -> int:
+    """Return how often the main thread of a process was put to sleep or held up; on Linux only."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return sum(int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line)
+
+
+def stays_asleep(pid: int) -> bool:
+    """Return whether an idle process sleeps for a second; it may have to finish something first."""
+    for _ in range(5):
+        wait_until_idle(pid)
+        before = context_switches(pid)
+        time.sleep(1.0)  # in which it could wake
+        if context_switches(pid) == before:
+            return True
+    return False
+
+
 class Stopwatch:
     """Measures what processes and this one take; waiting for a CPU that others have is not counted.
 

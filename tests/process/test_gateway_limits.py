@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway import GatewayClient, backend, gateway, mcp, write_config
-from tests.machine import Stopwatch, wait_until_idle
+from tests.machine import Stopwatch, stays_asleep, wait_until_idle
 from tests.support import SOURCE, daemon, frame, request, shortest, wait_until
 from tests.terminal import is_alive, is_gone
 
@@ -85,6 +85,14 @@ def test_a_client_that_reads_nothing_is_not_waited_for(tmp_path: Path, how: str)
         return took
 
     assert shortest(attempt, 2.0) < 2.0
+
+
+@LINUX
+def test_a_client_that_reads_nothing_wakes_nobody(tmp_path: Path) -> None:
+    with gateway(tmp_path, {}) as client:
+        data = request("x", "nowhere/x")
+        push(client, data * (8_000_000 // len(data)))
+        assert stays_asleep(client.process.pid)
 
 
 def test_requests_before_the_end_of_input_are_answered(tmp_path: Path) -> None:

@@ -222,6 +222,7 @@ def run_worker(arguments: Arguments, descriptors: tuple[int, int]) -> None:
     if order.memory is not None:
         limit_memory(order.memory)
     log = open_log(options, Config())
+    log.logs_lifecycle = False
     heed_caller(log)
     scripts, others = Scripts(), {*order.others}
     # Files of others are in its folder and, where it has one, it has all that nobody else has.
@@ -279,11 +280,11 @@ def run_router(
         options.log_level = passed.level
     log = open_log(options, config)
     heed_caller(log, passes_on=True)
-    # From `warn` on: its start-up line says nothing that ours does not.
-    level = "warn" if log.level_name == "info" else log.level_name
     options.debug |= config.debug
     plan = Plan(
-        daemon_command(daemon_flags(options, level, methods=False), worker_command(command)),
+        daemon_command(
+            daemon_flags(options, log.level_name, methods=False), worker_command(command)
+        ),
         [*options.methods, *config.methods],
         config.methods_folder,
         config.workers,

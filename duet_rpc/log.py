@@ -54,6 +54,7 @@ class Log:
         self.level = LEVELS[level]
         self.with_texts = False  # of exceptions, with their tracebacks, for the author
         self.logs_refusals = True  # unless the client shows them where the log is shown
+        self.logs_lifecycle = True  # unless a router tells of it
         self.loguru_started = False
         self._target: Stream | File = Stream(2, "stderr")
         self._color = color
@@ -91,8 +92,13 @@ class Log:
         self._add(DEBUG, message, method, id)
 
     def info(self, message: str, method: str | None = None, id: str | None = None) -> None:
-        """Log a step of the daemon's lifecycle."""
+        """Log what is worth knowing, and no fault."""
         self._add(INFO, message, method, id)
+
+    def lifecycle(self, message: str) -> None:
+        """Log that the process has started, or why it ends."""
+        if self.logs_lifecycle:
+            self.info(message)
 
     def warn(self, message: str, method: str | None = None, id: str | None = None) -> None:
         """Log a fault of the client's."""
@@ -108,9 +114,15 @@ class Log:
         """Log a fault of the daemon's, or of a method."""
         self._add(ERROR, message, method, id, traceback)
 
-    def output(self, line: str, method: str | None = None, id: str | None = None) -> None:
+    def output(
+        self,
+        line: str,
+        method: str | None = None,
+        id: str | None = None,
+        severity: str = "INFO",
+    ) -> None:
         """Log what a method has printed, whatever the level: somebody wants to see it."""
-        self._add(max(INFO, self.level), line, method, id, severity="INFO")
+        self._add(max(ERROR, self.level), line, method, id, severity=severity)
 
     def start_loguru(self) -> None:
         """Import loguru, and write every line through it from now on."""

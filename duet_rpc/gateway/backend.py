@@ -56,6 +56,9 @@ if TYPE_CHECKING:
         def handle_preparing(self, backend: Backend, text: str) -> None:
             """Handle what a worker does before it is ready."""
 
+        def original_id(self, id: int) -> str | None:
+            """Return the client's id of a request that it waits for, as text."""
+
 
 SEPARATOR = "__"
 """Between the name of a server and that of its tool."""
@@ -289,7 +292,8 @@ class Backend:
 
     def handle_stderr(self, line: str) -> None:
         """Log a line of its stderr."""
-        self.log.stderr(line)
+        self.log.keep(line)
+        self.log.output(line)
 
     def handle_expired_frame(self) -> None:
         """Log that a frame was discarded."""

@@ -38,22 +38,28 @@ class BackendLog:
         """Log that the backend can't be used."""
         self._log.error(self._prefix + text)
 
-    def output(self, text: str) -> None:
-        """Log what the backend can cause without end; lines beyond the rate are counted."""
+    def output(self, text: str, severity: str | None = None) -> None:
+        """Log what the backend can cause without end; lines beyond the rate are counted.
+
+        With a severity, whatever the level.
+        """
         second = int(monotonic())
         if second != self._second:
             if self._count > STDERR_RATE:
                 self.warn(f"{self._count - STDERR_RATE} lines were left out")
             self._second, self._count = second, 0
         self._count += 1
-        if self._count <= STDERR_RATE:
+        if self._count > STDERR_RATE:
+            return
+        if severity is None:
             self.info(text)
+        else:
+            self._log.output(self._prefix + text, severity=severity)
 
-    def stderr(self, line: str) -> None:
-        """Log a line of its stderr, and keep it."""
+    def keep(self, line: str) -> None:
+        """Keep a line of its stderr, to be shown if it exits."""
         self.tail.append(line)
         self._since_start += 1
-        self.output(line)
 
     def started(self) -> None:
         """Note that a new process writes from now on."""

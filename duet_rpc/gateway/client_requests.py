@@ -45,10 +45,11 @@ IN_FLIGHT = Error.of(INVALID_REQUEST, "a request with this id is in flight")
 class ClientRequest:
     """One request without a reply."""
 
-    __slots__ = ("backend_id", "id", "method", "started")
+    __slots__ = ("backend_id", "id", "method", "original", "started")
 
-    def __init__(self, id: int, method: str) -> None:
+    def __init__(self, id: int, original: Id, method: str) -> None:
         self.id = id  # that it has in the gateway
+        self.original = original  # that the client has chosen
         self.backend_id = id  # and at its backend, which is the same unless it is sent again
         self.method = method
         self.started = monotonic()
@@ -136,6 +137,11 @@ class ClientRequests:
         self._by_id[id].backend_id = backend_id
         return id
 
+    def original_id(self, id: int) -> str | None:
+        """Return the id that the client has chosen for a request without a reply, as text."""
+        request = self._by_id.get(id)
+        return None if request is None else write_id(request.original)
+
     def is_in_flight(self, id: int) -> bool:
         """Return whether the client still waits for the reply to a request."""
         return id in self._by_id
@@ -153,7 +159,7 @@ class ClientRequests:
 
     def _begin(self, request: Request, backend: str) -> int:
         id = self._ids.remap(request.id, backend)
-        self._by_id[id] = entry = ClientRequest(id, request.method)
+        self._by_id[id] = entry = ClientRequest(id, request.id, request.method)
         self._in_flight.add(request.id, entry)
         return id
 

@@ -160,6 +160,10 @@ class Router:
                 self._requests.abandon(message.id)
                 self._front.send(Failure(message.id, failure))
 
+    def original_id(self, id: int) -> str | None:
+        """Return the client's id of a request that it waits for, as text."""
+        return self._requests.original_id(id)
+
     def fail_question(self, id: Id) -> bool:
         """Fail a backend's request to the client; return False where there is none."""
         return self._backend_requests.fail(id)

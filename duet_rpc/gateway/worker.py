@@ -9,6 +9,7 @@ neither answers nor reports that the method was interrupted is stuck in C code, 
 from __future__ import annotations
 
 import os
+import re
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
     from duet_rpc.jsonrpc.messages import Id, Message
     from duet_rpc.mcp.versions import Version
     from duet_rpc.workers.start import Start
+
+LOG_LINE = re.compile(
+    r"\d{4}-\d\d-\d\dT\S+ (DEBUG|INFO|WARN|ERROR) +"
+    r'(method=(?:"(?:[^"\\]|\\.)*"|\S+) )?(?:id=(\d+) )?(.*)'
+)
+"""A line of a worker's log: severity, method, the id that the request has here, text."""
 
 
 class Running:
@@ -256,5 +263,12 @@ class Worker(Backend):
         return text
 
     def handle_stderr(self, line: str) -> None:
-        """Log a line of its stderr; lines of its own log are complete."""
-        self.log.stderr(line)
+        """Log a line of its stderr; one of its log with its severity, and the client's id."""
+        self.log.keep(line)
+        found = LOG_LINE.fullmatch(line)
+        if found is None:  # what a method has written itself, or a line of a traceback
+            self.log.output(line, "INFO")
+            return
+        severity, method, id, text = found.groups(default="")
+        original = self._owner.original_id(int(id)) if id else None
+        self.log.output(f"{method}{f'id={original} ' if original else ''}{text}", severity)

@@ -89,12 +89,12 @@ class Lifecycle:
     def end_input(self) -> None:
         """Answer what has arrived, then leave: the client sends no more."""
         if self._enter(State.DRAINING):
-            self._log.info("stdin closed, shutting down gracefully")
+            self._log.lifecycle("stdin closed, shutting down gracefully")
 
     def stop(self, reason: str) -> None:
         """Finish the running request, then leave."""
         if self._enter(State.STOPPING):
-            self._log.info(f"{reason}, shutting down gracefully")
+            self._log.lifecycle(f"{reason}, shutting down gracefully")
 
     def lose_output(self, reason: str = OUTPUT_CLOSED) -> None:
         """Leave: nobody can read what is written."""

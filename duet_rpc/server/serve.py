@@ -65,7 +65,7 @@ def serve(
         server = Server(
             stdio, lifecycle, log, reader, read_timeout, make_handler, batch, author, guard
         )
-        log.info(
+        log.lifecycle(
             f"duet-rpc {__version__} started: pid {os.getpid()}, level {log.level_name}, "
             f"log to {log.sink}"
         )

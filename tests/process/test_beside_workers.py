@@ -43,9 +43,11 @@ def asks(ctx: Context) -> str:
     return ctx.ask("Name?")
 
 @method
-def logs() -> str:
+def logs(ctx: Context) -> str:
     print("printed")
     logging.warning("logged")
+    ctx.log.info("info")
+    ctx.log.error("error")
     return "done"
 
 @method
@@ -115,6 +117,37 @@ def test_a_call_prints_the_same_with_a_block_and_without(tmp_path: Path, words: 
     assert printed[0] == printed[1]
     asked = "--debug" in words or "--log-level" in words
     assert asked or "Traceback" not in printed[1][2]
+
+
+LIFECYCLE = "duet-rpc 0|stdin closed|worker mine.py: (started|ended)"
+
+CALLS: list[tuple[object, str, object]] = [
+    ("abc", "sort_words", {"text": 5}),
+    (1.5, "fails", {"text": "x"}),
+    (None, "refuses", None),
+    (9, "is_no_number", []),
+    (10, "asks", {}),
+    (11, "logs", {}),
+    ("id=3 a", "leaves", {}),
+    (12, "no such method", {}),
+    (13, "setLogLevel", {"level": "nonsense"}),
+]
+
+
+@pytest.mark.parametrize("level", ["info", "warn", "error"])
+def test_the_log_says_the_same_with_a_block_and_without(tmp_path: Path, level: str) -> None:
+    messages = [{"jsonrpc": "2.0", "id": id, "method": m, "params": p} for id, m, p in CALLS]
+    lines = "".join(json.dumps(each) + "\n" for each in messages).encode()
+    logs = []
+    for name, first in (("without", NO_BLOCK), ("with", BLOCK)):
+        env = home_with(tmp_path / name, first + METHODS)
+        words = ["rpc", "--framing", "lines", "--log-level", level]
+        log = normalize(invoke(words, env, lines)[2], tmp_path / name)
+        # Of its workers a router says besides when they start and end.
+        about_calls = [line for line in log.splitlines() if not re.search(LIFECYCLE, line)]
+        logs.append(sorted(line.replace("worker mine.py: ", "") for line in about_calls))
+    assert logs[0] == logs[1]
+    assert "TIME INFO  method=logs id=11 printed" in logs[1], "whatever the level"
 
 
 @pytest.mark.parametrize("method", ["count.words", "words.count"])

@@ -130,6 +130,21 @@ def pids(client: GatewayClient, *names: str) -> list[int]:
 
 
 @contextmanager
+def ended(client: GatewayClient) -> Iterator[GatewayClient]:
+    """End a router with this block, and leave nothing of it behind."""
+    try:
+        yield client
+    finally:
+        # Not killed: that leaves backends to the watchdog, which takes its time.
+        client.close_input()
+        try:
+            client.process.wait(PATIENCE)
+        finally:
+            client.process.kill()
+            client.process.communicate()
+
+
+@contextmanager
 def gateway(
     path: Path,
     backends: Mapping[str, Mapping[str, object]],
@@ -144,16 +159,8 @@ def gateway(
     shorter = [f"{name}={value}" for name, value in (times or {}).items()]
     env = {"DUET_RPC_CONFIG": str(config), "DUET_RPC_LOG": str(path / log) if log else ""}
     client = GatewayClient([*program, *shorter, "--", *flags], env, **options)
-    try:
+    with ended(client):
         yield client
-    finally:
-        # Not killed: that leaves backends to the watchdog, which takes its time.
-        client.close_input()
-        try:
-            client.process.wait(PATIENCE)
-        finally:
-            client.process.kill()
-            client.process.communicate()
 
 
 @contextmanager

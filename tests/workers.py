@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.gateway import GatewayClient
+from tests.gateway import GatewayClient, ended
 from tests.method_files import env_for
 from tests.process.test_environments import with_tool
-from tests.support import PATIENCE, SOURCE
+from tests.support import SOURCE
 
 BLOCK = "# /// script\n# ///\n"
 HEAD = "import os, time\nfrom duet_rpc import Context, method\n"
@@ -34,12 +34,6 @@ def plain_file(name: str, *more: str) -> str:
     )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return where the user's methods belong; nobody has made it yet."""
-    return tmp_path / "home/.config/duet-rpc/methods"
-
-
 @contextmanager
 def rpc(tmp_path: Path, *flags: str, config: str = "", **environ: str) -> Iterator[GatewayClient]:
     """Run `duet-rpc rpc` in the home folder of a user, and leave nothing of it behind."""
@@ -50,15 +44,8 @@ def rpc(tmp_path: Path, *flags: str, config: str = "", **environ: str) -> Iterat
         (home / ".config/duet-rpc/config.toml").write_text(config)
     log = {"DUET_RPC_LOG": str(tmp_path / "log")}
     client = GatewayClient([*SOURCE, "rpc", *flags], {**env_for(tmp_path), **log, **environ})
-    try:
+    with ended(client):
         yield client
-    finally:
-        client.close_input()
-        try:
-            client.process.wait(PATIENCE)
-        finally:
-            client.process.kill()
-            client.process.communicate()
 
 
 def names(client: GatewayClient) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway import GatewayClient, write_config
+from tests.gateway import GatewayClient, ended, write_config
 from tests.interop.test_clients import CLIENTS, EMACSEN, need
 from tests.support import PATIENCE, PYZ, RESTORE_SIGNALS, TOP, frame, notification, request
 from tests.terminal import is_alive
@@ -58,19 +58,12 @@ def servers(tmp_path: Path, *names: str) -> Iterator[GatewayClient]:
     config = write_config(tmp_path / "c.toml", {name: server(name, folder) for name in names})
     env = {"DUET_RPC_CONFIG": str(config), "DUET_RPC_LOG": str(tmp_path / "log")}
     client = GatewayClient([sys.executable, PYZ, "gateway"], env)
-    try:
+    with ended(client):
         for name in names:
             client.send(notification(f"{name}/notifications/nothing"))
         for name in names:
             client.state(name, "ready")
         yield client
-    finally:
-        client.close_input()
-        try:
-            client.process.wait(PATIENCE)
-        finally:
-            client.process.kill()
-            client.process.communicate()
 
 
 def make_repository(folder: Path) -> Path:

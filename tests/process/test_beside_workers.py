@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway import GatewayClient
+from tests.gateway import GatewayClient, ended
 from tests.support import SOURCE, notification, request
 from tests.terminal import environment, invoke
 
@@ -157,8 +157,7 @@ def test_a_method_that_no_decorator_declares_can_be_called(tmp_path: Path, metho
 
 
 def test_and_by_a_client_that_has_asked_for_no_list(tmp_path: Path) -> None:
-    client = GatewayClient([*SOURCE, "rpc"], home_with(tmp_path, BLOCK + REGISTERED))
-    try:
+    with ended(GatewayClient([*SOURCE, "rpc"], home_with(tmp_path, BLOCK + REGISTERED))) as client:
         # Both wait for the worker to say what it has; the second one is taken back meanwhile.
         client.send(request(1, "count.words", {"text": "a b"}))
         client.send(request(2, "words.count", {"text": "a b"}))
@@ -168,9 +167,6 @@ def test_and_by_a_client_that_has_asked_for_no_list(tmp_path: Path) -> None:
         assert replies[2]["error"]["code"] == -32800
         assert client.ask("words.count", {"text": "a"})["result"] == 1
         assert client.ask("count.letters", {"text": "a"})["error"]["code"] == -32601
-    finally:
-        client.process.kill()
-        client.process.communicate()
 
 
 def test_methods_of_other_files_do_not_wait_for_that(tmp_path: Path) -> None:
@@ -178,15 +174,11 @@ def test_methods_of_other_files_do_not_wait_for_that(tmp_path: Path) -> None:
     waits = f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
     env = home_with(tmp_path, BLOCK + waits + REGISTERED)
     (tmp_path / ".config/duet-rpc/methods/plain.py").write_text(DOUBLE)
-    client = GatewayClient([*SOURCE, "rpc"], env)
-    try:
+    with ended(GatewayClient([*SOURCE, "rpc"], env)) as client:
         client.send(request(1, "count.words", {"text": "a b"}) + request(2, "double", {"x": 2}))
         assert client.receive()["id"] == 2
         go_on.touch()
         assert client.receive()["id"] == 1
-    finally:
-        client.process.kill()
-        client.process.communicate()
 
 
 def test_a_name_that_is_wrong_is_corrected_from_all_files(tmp_path: Path) -> None:

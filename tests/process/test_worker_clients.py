@@ -15,10 +15,7 @@ import pytest
 
 from tests.method_files import env_for, write
 from tests.support import PATIENCE, SOURCE, frame, request
-from tests.workers import BLOCK, folder, plain_file, rpc, worker_file
-
-__all__ = ["folder"]
-
+from tests.workers import BLOCK, plain_file, rpc, worker_file
 
 # Questions, streams and other clients.
 

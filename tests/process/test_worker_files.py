@@ -11,7 +11,6 @@ from tests.terminal import is_gone
 from tests.workers import (
     BLOCK,
     HEAD,
-    folder,
     made_with_uv,
     names,
     plain_file,
@@ -20,7 +19,7 @@ from tests.workers import (
     worker_file,
 )
 
-__all__ = ["folder", "made_with_uv"]
+__all__ = ["made_with_uv"]
 
 
 # Files that change.

@@ -10,9 +10,9 @@ from duet_rpc.environments.prune import is_in_use
 from tests.method_files import write
 from tests.support import TOP, wait_for_file
 from tests.terminal import environment, invoke, is_gone
-from tests.workers import BLOCK, folder, made_with_uv, plain_file, rpc, status
+from tests.workers import BLOCK, made_with_uv, plain_file, rpc, status
 
-__all__ = ["folder", "made_with_uv"]
+__all__ = ["made_with_uv"]
 
 PACKED = BLOCK.replace("script\n", 'script\n# dependencies = ["tabulate"]\n') + plain_file("b")
 

@@ -13,10 +13,7 @@ from duet_rpc.jsonrpc.framing import FRAMINGS
 from tests.method_files import write
 from tests.support import PATIENCE, frame, notification, request, wait_for_file
 from tests.terminal import is_gone
-from tests.workers import folder, names, plain_file, rpc, status, worker_file
-
-__all__ = ["folder"]
-
+from tests.workers import names, plain_file, rpc, status, worker_file
 
 # One door.
 

@@ -88,6 +88,8 @@ def environment(home: Path) -> dict[str, str]:
         bin_folder.mkdir(parents=True)
         (bin_folder / "duet-rpc").symlink_to(PYZ)
         (bin_folder / "python3").symlink_to(sys.executable)
+        for name in ("lib", "pyvenv.cfg"):  # so that it has the packages of the tests
+            (bin_folder.parent / name).symlink_to(Path(sys.prefix) / name)
     path = os.pathsep.join([str(bin_folder), os.environ["PATH"], str(SERVERS)])
     return {"NO_COLOR": "1", "HOME": str(home), "PATH": path, "LC_ALL": "C.UTF-8"}
 

@@ -74,7 +74,8 @@ class ClientRequests:
         self._ids = IdRemapper()
         self._in_flight: Incoming[ClientRequest] = Incoming()
         self._by_id: dict[int, ClientRequest] = {}  # the same, by the ids that they have here
-        self._own: dict[int, None] = {}  # those that the gateway itself replies to later
+        # Those that the gateway itself replies to later, and what to do if one is cancelled.
+        self._own: dict[int, Callable[[], object]] = {}
         self.fresh_id = self._ids.fresh
 
     def pending_count(self) -> int:
@@ -146,7 +147,7 @@ class ClientRequests:
         """Return whether the client still waits for the reply to a request."""
         return id in self._by_id
 
-    def begin_own(self, request: Request) -> int | None:
+    def begin_own(self, request: Request, on_cancel: Callable[[], object] = bool) -> int | None:
         """Begin a request that the gateway replies to later; None where it was refused."""
         if self.refuse_duplicate(request):
             return None
@@ -154,7 +155,7 @@ class ClientRequests:
             self.refuse(request, TOO_MANY)
             return None
         id = self._begin(request, GATEWAY)
-        self._own[id] = None
+        self._own[id] = on_cancel
         return id
 
     def _begin(self, request: Request, backend: str) -> int:
@@ -267,9 +268,9 @@ class ClientRequests:
         request = self._in_flight.pop(original)
         if request is None:
             return False
-        self._own.pop(request.id, None)
         self._by_id.pop(request.id, None)
         found = self._ids.restore(request.id)
+        self._own.pop(request.id, bool)()
         backend = None if found is None else self._backends.get(found[1])
         if backend is not None:
             backend.cancel(request.backend_id)

@@ -127,14 +127,14 @@ class Gateway(Router):
 
     def _ask_first(self, request: Request) -> None:
         """Let the workers tell their methods, then call one that their files do not show."""
-        id = self._requests.begin_own(request)
+        id = self._requests.begin_own(request, lambda: self._workers.give_up(waiting))
 
         def done() -> None:
             if id is not None and self._requests.end_own(id):
                 self._send_to_worker(self._workers.find(request.method), request)
 
         if id is not None:
-            self._workers.collect(self._runtime.times.list, done)
+            waiting = self._workers.collect(self._runtime.times.list, done)
 
     def _send_to_worker(self, worker: Worker | None, request: Request) -> None:
         if worker is not None:
@@ -168,11 +168,12 @@ class Gateway(Router):
         if isinstance(checked, Refused):
             refuse(request, checked, self._runtime.log, self._front.send)
             return
-        id = self._requests.begin_own(request)
+        id = self._requests.begin_own(request, lambda: self._workers.give_up(waiting))
         if id is None:
             return
-        if loads:
-            self._workers.add_file(str(json.loads(checked)))
+        file = str(json.loads(checked)) if loads else None
+        if file is not None:
+            self._workers.add_source(file)
 
         def done() -> None:
             if self._requests.is_own(id):
@@ -180,7 +181,8 @@ class Gateway(Router):
                 result = {"methods": names, "problems": self._workers.problems()}
                 self._requests.finish_own(id, raw(dumps(result)))
 
-        self._workers.collect(self._runtime.times.list, done, reload=not loads)
+        seconds = self._runtime.times.list
+        waiting = self._workers.collect(seconds, done, reload=not loads, load=file)
 
     def _handle_notification(self, notification: Notification) -> None:
         method = notification.method
@@ -332,7 +334,7 @@ class Gateway(Router):
         if not says_nothing and method not in KINDS:
             self._own.call(request)  # which refuses the params
             return
-        id = self._requests.begin_own(request)
+        id = self._requests.begin_own(request, lambda: self._workers.give_up(waiting))
         if id is None:
             return
 
@@ -348,7 +350,7 @@ class Gateway(Router):
         lists = self._catalog[KINDS.get(method, TOOLS)]
         seconds = self._runtime.times.list
         patience = Patience(seconds, seconds)
-        self._workers.collect(seconds, lambda: lists.collect(patience, done))
+        waiting = self._workers.collect(seconds, lambda: lists.collect(patience, done))
 
     def _write_list(self, method: str, merged: Merged) -> str:
         if method in KINDS:

@@ -23,9 +23,8 @@ from duet_rpc.jsonrpc.jsontext import dumps
 from duet_rpc.jsonrpc.messages import Failure, Success
 from duet_rpc.jsonrpc.values import RawJson
 from duet_rpc.methods.changes import changed_at, read
-from duet_rpc.server.user_methods import LOAD
 from duet_rpc.workers.declared import declared_in
-from duet_rpc.workers.order import MAIN, METHODS, read_order, why_not_prepared
+from duet_rpc.workers.order import LOADED, MAIN, METHODS, read_order, why_not_prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,8 +51,8 @@ class Known:
         self.declared: set[str] = set()  # names in the texts of its files,
         self.times: list[int | None] | None = None  # which were changed then
         self.is_complete = True  # there are no others, as far as the texts show
-        self.waiting: list[Callable[[], object]] = []  # for its answer
-        self.is_asked = False
+        self.requests: dict[int, str] = {}  # by which it is being asked, and their method
+        self.waiting: list[Waiting] = []  # for its answer
 
 
 class Workers:
@@ -151,16 +150,8 @@ class Workers:
         return None if text is None else sha256(text).hexdigest()
 
     def add_source(self, path: str) -> None:
-        """Add a file that a daemon before us has loaded."""
-        self._plan.add_source(path)
-
-    def add_file(self, path: str) -> None:
         """Add a file of methods, for as long as this process runs."""
         self._plan.add_source(path)
-        main = self._workers.get(MAIN)
-        if main is not None and not self._plan.scripts.is_script(path):
-            call = Call(LOAD, lambda _outcome: None)
-            main.request(self._fresh_id(), call, raw(dumps({"file": path})))
 
     # Who has a method.
 
@@ -234,29 +225,49 @@ class Workers:
 
     # What the workers say of their methods.
 
-    def collect(self, seconds: float, done: Callable[[], object], reload: bool = False) -> None:
+    def collect(
+        self,
+        seconds: float,
+        done: Callable[[], object],
+        reload: bool = False,
+        load: str | None = None,
+    ) -> Waiting:
         """Call a function when all workers have described their methods, or time is up.
 
-        One that is busy is not waited for, and one that has not been started is not, where its
-        methods are known: then nothing has changed.
+        They are to load everything again first, or one more file. One that is busy is not waited
+        for without that, and one that has not been started is not, where its methods are known:
+        then nothing has changed. What is returned is for `give_up`.
         """
         self.scan()
         waiting = Waiting(done)
+        is_mains = load is not None and not self._plan.scripts.is_script(load)
         for name, worker in self._workers.items():
             known = self._known[name]
             is_known = known.entries is not None
-            if is_known and not (worker.is_idle or (reload and worker.state is State.READY)):
+            file = load if name == MAIN and is_mains else None
+            is_wanted = reload or file is not None
+            if is_known and not (worker.is_idle or (is_wanted and worker.state is State.READY)):
                 continue
             if not is_known and (worker.refusal() is not None or self._has_failed(worker)):
                 continue
             waiting.count += 1
-            known.waiting.append(waiting.count_down)
-            if not known.is_asked:
-                self._ask(worker, reload)
+            known.waiting.append(waiting)
+            if is_wanted or METHODS not in known.requests.values():
+                self._ask(worker, METHODS, reload, file)
         if waiting.count:
             self._runtime.loop.call_later(seconds, waiting.finish)
         else:
             waiting.finish()
+        return waiting
+
+    def give_up(self, waiting: Waiting) -> None:
+        """Interrupt the workers that load their files for nobody else."""
+        waiting.cancel()
+        for name, known in self._known.items():
+            if waiting in known.waiting:
+                known.waiting.remove(waiting)
+                while known.requests and not known.waiting:
+                    self._workers[name].cancel(known.requests.popitem()[0])
 
     def _has_failed(self, worker: Worker) -> bool:
         """Return whether its environment could not be made, and to try again is up to a call."""
@@ -279,27 +290,38 @@ class Workers:
             self.handle_changed(worker)
 
     def handle_changed(self, worker: Worker) -> None:
-        """Ask a worker again whose methods are others now."""
-        known = self._known.get(worker.name)
-        if known is not None and not known.is_asked:
-            self._ask(worker, False)
+        """Ask a worker again whose methods are others now.
 
-    def _ask(self, worker: Worker, reload: bool) -> None:
+        It has loaded them; were it to look at its files again, that might never end, and nobody
+        would be there to cancel it.
+        """
+        known = self._known.get(worker.name)
+        if known is not None and not known.requests:
+            self._ask(worker, LOADED)
+
+    def _ask(
+        self, worker: Worker, method: str, reload: bool = False, load: str | None = None
+    ) -> None:
         known = self._known[worker.name]
-        known.is_asked = True
-        params = raw('{"reload":true}') if reload else None
+        id = self._fresh_id()
+        known.requests[id] = method
+        params: dict[str, object] = {"reload": True} if reload else {}
+        if load is not None:
+            params["load"] = load
 
         def receive(outcome: Outcome) -> None:
-            known.is_asked = False
+            del known.requests[id]
             if isinstance(outcome, Success) and isinstance(outcome.result, RawJson):
                 self._learn(worker, known, outcome.result.value)
             elif known.entries is None and isinstance(outcome, Failure):
                 known.problems = [_shorten(outcome.error.message)]
+            if known.requests:
+                return  # somebody has asked for more since
             waiting, known.waiting = known.waiting, []
             for each in waiting:
-                each()
+                each.count_down()
 
-        worker.request(self._fresh_id(), Call(METHODS, receive), params)
+        worker.request(id, Call(method, receive), raw(dumps(params)))
 
     def _learn(self, worker: Worker, known: Known, value: object) -> None:
         entries = value.get("methods") if isinstance(value, dict) else None
@@ -349,3 +371,7 @@ class Waiting:
         done, self._done = self._done, None
         if done is not None:
             done()
+
+    def cancel(self) -> None:
+        """Do not call the function."""
+        self._done = None

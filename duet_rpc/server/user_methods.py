@@ -46,7 +46,7 @@ class UserMethods:
         self._packages = InstalledPackages()
         self._loader: Loader | None = None
         self.loaded: list[str] = []  # files that somebody has named while this runs
-        add_reload(registry, self.reload, self._load_file)
+        add_reload(registry, self.reload, self.load_file)
 
     @property
     def are_loaded(self) -> bool:
@@ -105,7 +105,8 @@ class UserMethods:
             self._get_loader().reload()
         return self._loaded()
 
-    def _load_file(self, file: str) -> dict[str, object]:
+    def load_file(self, file: str) -> dict[str, object]:
+        """Load one more file, until the process ends; return what there is then."""
         self._get_loader().add_file(file)
         self.loaded.append(file)
         return self._loaded()

@@ -6,10 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from duet_rpc.jsonrpc.jsontext import dumps
+from duet_rpc.methods.builtin import STRING
 from duet_rpc.methods.describe import describe, discover_method
 from duet_rpc.methods.method import Method, Param
 from duet_rpc.server.rpc import LISTS, RpcHandler
-from duet_rpc.workers.order import CANCELLED, FINISHED, METHODS, READY
+from duet_rpc.server.user_methods import check_path
+from duet_rpc.workers.order import CANCELLED, FINISHED, LOADED, METHODS, READY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,28 +34,31 @@ class WorkerRole:
 
 
 class WorkerHandler(RpcHandler):
-    """The handler of `duet-rpc rpc`, with a method that only the router calls."""
+    """The handler of `duet-rpc rpc`, with methods that only the router calls."""
 
     lists = LISTS | {METHODS}
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
-        boolean = Param("boolean", {"type": "boolean"}, bool, required=False)
-        self.registry.add(
-            Method(
-                METHODS,
+        reload = Param("boolean", {"type": "boolean"}, bool, required=False)
+        load = Param("path", STRING, check_path, required=False)
+        options = {"reload": reload, "load": load}
+        for name, params in ((METHODS, options), (LOADED, {})):
+            method = Method(
+                name,
                 "Describe the user's methods.",
                 self._describe,
-                params={"reload": boolean},
+                params=params,
                 returns={"type": "object"},
-            ),
-            hidden=True,
-        )
+            )
+            self.registry.add(method, hidden=True)
 
-    def _describe(self, reload: bool = False) -> object:
+    def _describe(self, reload: bool = False, load: str | None = None) -> object:
         user_methods = self._server.user_methods
         if reload:
             user_methods.reload()
+        if load is not None:
+            user_methods.load_file(load)
         own = [self.registry.get(name) for name in self.registry.user_names()]
         entries = [
             {**discover_method(each, Complete()), "signature": describe(each)}

@@ -31,7 +31,10 @@ CANCELLED = "worker/cancelled"  # the method that runs was interrupted, and is c
 FINISHED = "worker/finished"  # a cancelled request has ended, and gets no reply (MCP)
 
 METHODS = "worker/methods"
-"""The request for what a worker's methods are, which only workers answer."""
+"""The request for what a worker's methods are; it looks at its files first."""
+
+LOADED = "worker/loadedMethods"
+"""The same, for what they have loaded already."""
 
 MAIN = "main"
 """The worker of all methods that have no other."""

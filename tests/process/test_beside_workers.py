@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway import GatewayClient, ended
-from tests.support import SOURCE, notification, request
+from tests.support import SOURCE, notification, request, wait_for_file
 from tests.terminal import environment, invoke
 
 METHODS = """\
@@ -179,6 +179,38 @@ def test_methods_of_other_files_do_not_wait_for_that(tmp_path: Path) -> None:
         assert client.receive()["id"] == 2
         go_on.touch()
         assert client.receive()["id"] == 1
+
+
+def test_a_cancelled_reload_keeps_nobody_waiting(tmp_path: Path) -> None:
+    env = home_with(tmp_path, BLOCK + REGISTERED)
+    plain, begun = tmp_path / ".config/duet-rpc/methods/plain.py", tmp_path / "begun"
+    plain.write_text(DOUBLE)
+    with ended(GatewayClient([*SOURCE, "rpc"], env)) as client:
+        assert client.call("double", {"x": 2}) == 4
+        plain.write_text(f"import time\nopen({str(begun)!r}, 'w')\ntime.sleep(60)\n")
+        client.send(request(7, "reloadMethods"))
+        wait_for_file(begun)
+        client.send(notification("$/cancelRequest", {"id": 7}))
+        assert client.receive()["error"]["code"] == -32800
+        assert client.call("count.words", {"text": "a"}) == 1
+        assert client.call("double", {"x": 3}) == 6, "what it had is kept"
+
+
+def test_a_file_that_is_loaded_is_in_the_reply(tmp_path: Path) -> None:
+    env = home_with(tmp_path, BLOCK + REGISTERED)
+    (tmp_path / ".config/duet-rpc/methods/plain.py").write_text(DOUBLE)
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text(DOUBLE.replace("double", "twice"))
+    bad.write_text("oops(\n")
+    with ended(GatewayClient([*SOURCE, "rpc"], env)) as client:
+        names = ["count.words", "double", "words.count"]
+        assert sorted(client.call("reloadMethods")["methods"]) == names
+        loaded = client.call("loadMethods", [str(good)])
+        assert sorted(loaded["methods"]) == sorted([*names, "twice"])
+        assert loaded["problems"] == []
+        (problem,) = client.call("loadMethods", [str(bad)])["problems"]
+        assert problem.startswith("bad.py:1: SyntaxError: ")
+        assert client.call("twice", {"x": 2}) == 4
 
 
 def test_a_name_that_is_wrong_is_corrected_from_all_files(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The lists of all MCP servers, of one kind, as one list.
 
-Each list is requested once, and again when its server announces a change (`list_reader.py`).
+Each list is requested once, and again when its server announces a change (`list_reader.py`). A
+worker is asked each time: the user may have saved a file, which it notices when it is asked.
 Whoever asks for the merged list waits for slow servers no longer than they were told to, and is
 told whose entries are missing. No more lists are sent than the client has room for.
 
@@ -103,10 +104,11 @@ class ServerLists:
     def _handle_list(self, backend: Backend, entries: list[Entry] | None, is_old: bool) -> None:
         """Store the list of a server, and announce it where it is not what was sent last."""
         name = backend.name
-        self._merged = None
         if entries is not None:
-            self._known[name] = entries
-            texts = [each.own_text for each in entries]
+            texts = own_texts(entries)
+            if name not in self._known or own_texts(self._known[name]) != texts:
+                self._known[name] = entries
+                self._merged = None
             if self._kept is not None:
                 self._kept.write(backend, self.kind.method, texts)
             served = self._served.pop(name, None)
@@ -125,9 +127,11 @@ class ServerLists:
         """
         waiter = Waiter(done, is_sent)
         for name, backend in self._servers.items():
-            if name not in self._known and self._reader.request(backend):
+            is_known, is_worker = name in self._known, backend.settings.kind == "worker"
+            is_wanted = not is_known or (is_worker and backend.state is State.READY)
+            if is_wanted and self._reader.request(backend):
                 waiter.missing.add(name)
-                if backend.settings.kind == "worker" and self._kept_of(backend) is None:
+                if is_worker and not is_known and self._kept_of(backend) is None:
                     waiter.slow_workers.add(name)
         self._waiters.add(waiter, patience)
 
@@ -138,7 +142,8 @@ class ServerLists:
     def _answer(self, waiter: Waiter) -> None:
         merged = self.merge()
         if waiter.is_sent:
-            self._served = merged.unknown
+            late = {name: self._known[name] for name in waiter.missing if name in self._known}
+            self._served = {**merged.unknown, **{name: own_texts(late[name]) for name in late}}
         waiter.done(merged)
 
     def merge(self) -> Merged:
@@ -151,7 +156,7 @@ class ServerLists:
             if found is None:
                 missing[name] = _reason(backend)
                 found = self._kept_of(backend) or []
-                unknown[name] = [each.own_text for each in found]
+                unknown[name] = own_texts(found)
             entries += found
         if self._merged is None or self._merged.missing != missing:
             self._merged = Merged(entries, missing, unknown)
@@ -163,6 +168,11 @@ class ServerLists:
             return None
         texts = self._kept.read(backend, self.kind.method)
         return None if texts is None else self._reader.read(backend, texts)
+
+
+def own_texts(entries: list[Entry]) -> list[str]:
+    """Return the entries as their server has written them."""
+    return [each.own_text for each in entries]
 
 
 def _reason(backend: Backend) -> str:

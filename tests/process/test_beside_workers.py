@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway import GatewayClient, ended
+from tests.mcp_client import MODERN, Mcp
 from tests.support import SOURCE, notification, request, wait_for_file
 from tests.terminal import environment, invoke
 
@@ -219,6 +220,25 @@ def test_a_name_that_is_wrong_is_corrected_from_all_files(tmp_path: Path) -> Non
     assert (code, out) == (1, "")
     lines = ["duet-rpc: Method not found: count.word (-32601)", "  did you mean 'count.words'?"]
     assert err.splitlines() == lines
+
+
+@pytest.mark.parametrize("name", ["plain.py", "mine.py", "fresh.py"])
+def test_an_ai_client_sees_each_saved_file_at_once(tmp_path: Path, name: str) -> None:
+    env = home_with(tmp_path, BLOCK + REGISTERED)
+    folder = tmp_path / ".config/duet-rpc/methods"
+    (folder / "plain.py").write_text(DOUBLE)
+    client = Mcp([*SOURCE, "mcp"], env, framing="lines")
+    client.version = MODERN
+    try:
+        before = set(client.tools())
+        assert before == {"count.words", "double", "words.count"}
+        assert set(client.tools()) == before
+        block = "" if name == "plain.py" else BLOCK
+        (folder / name).write_text(block + DOUBLE.replace("double", "saved"))
+        assert "saved" in client.tools()
+    finally:
+        client.process.kill()
+        client.process.communicate()
 
 
 def test_the_first_call_of_an_ai_client_is_no_warning(tmp_path: Path) -> None:

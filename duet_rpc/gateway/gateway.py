@@ -19,6 +19,7 @@ from duet_rpc.gateway.router import Router
 from duet_rpc.gateway.state import State
 from duet_rpc.gateway.wire import detail_of, params_of, raw, value_at
 from duet_rpc.gateway.worker import Worker
+from duet_rpc.gateway.workers import Waiting
 from duet_rpc.jsonrpc.errors import Error
 from duet_rpc.jsonrpc.jsontext import dumps, replace, write_id
 from duet_rpc.jsonrpc.limits import RECEIVED_MAX
@@ -66,7 +67,7 @@ class Gateway(Router):
         super()._take_over(passed)
         if passed.knows_methods:
             seconds = self._runtime.times.list
-            self._runtime.loop.call_soon(lambda: self._workers.collect(seconds, bool))
+            self._runtime.loop.call_soon(lambda: self._workers.collect(Waiting(bool), seconds))
 
     def _set_level(self, level: str) -> None:
         self._runtime.log.set_level(level)
@@ -127,14 +128,15 @@ class Gateway(Router):
 
     def _ask_first(self, request: Request) -> None:
         """Let the workers tell their methods, then call one that their files do not show."""
-        id = self._requests.begin_own(request, lambda: self._workers.give_up(waiting))
 
         def done() -> None:
-            if id is not None and self._requests.end_own(id):
+            if own_id is not None and self._requests.end_own(own_id):
                 self._send_to_worker(self._workers.find(request.method), request)
 
-        if id is not None:
-            waiting = self._workers.collect(self._runtime.times.list, done)
+        waiting = Waiting(done)
+        own_id = self._requests.begin_own(request, lambda: self._workers.give_up(waiting))
+        if own_id is not None:
+            self._workers.collect(waiting, self._runtime.times.list)
 
     def _send_to_worker(self, worker: Worker | None, request: Request) -> None:
         if worker is not None:
@@ -168,21 +170,22 @@ class Gateway(Router):
         if isinstance(checked, Refused):
             refuse(request, checked, self._runtime.log, self._front.send)
             return
-        id = self._requests.begin_own(request, lambda: self._workers.give_up(waiting))
-        if id is None:
+
+        def done() -> None:
+            if own_id is not None and self._requests.is_own(own_id):
+                names = [str(entry.get("name")) for _, entry in self._workers.entries()]
+                result = {"methods": names, "problems": self._workers.problems()}
+                self._requests.finish_own(own_id, raw(dumps(result)))
+
+        waiting = Waiting(done)
+        own_id = self._requests.begin_own(request, lambda: self._workers.give_up(waiting))
+        if own_id is None:
             return
         file = str(json.loads(checked)) if loads else None
         if file is not None:
             self._workers.add_source(file)
-
-        def done() -> None:
-            if self._requests.is_own(id):
-                names = [str(entry.get("name")) for _, entry in self._workers.entries()]
-                result = {"methods": names, "problems": self._workers.problems()}
-                self._requests.finish_own(id, raw(dumps(result)))
-
         seconds = self._runtime.times.list
-        waiting = self._workers.collect(seconds, done, reload=not loads, load=file)
+        self._workers.collect(waiting, seconds, reload=not loads, load=file)
 
     def _handle_notification(self, notification: Notification) -> None:
         method = notification.method
@@ -334,23 +337,22 @@ class Gateway(Router):
         if not says_nothing and method not in KINDS:
             self._own.call(request)  # which refuses the params
             return
-        id = self._requests.begin_own(request, lambda: self._workers.give_up(waiting))
-        if id is None:
-            return
+        lists = self._catalog[KINDS.get(method, TOOLS)]
+        seconds = self._runtime.times.list
 
         def done(merged: Merged) -> None:
-            if self._requests.is_own(id):
+            if own_id is not None and self._requests.is_own(own_id):
                 key = f"{method} {self._workers.version}"
                 if key not in merged.texts:
                     merged.texts[key] = self._write_list(method, merged)
                 if method == DISCOVER:
                     self._client_knows_methods = True
-                self._requests.finish_own(id, raw(merged.texts[key]))
+                self._requests.finish_own(own_id, raw(merged.texts[key]))
 
-        lists = self._catalog[KINDS.get(method, TOOLS)]
-        seconds = self._runtime.times.list
-        patience = Patience(seconds, seconds)
-        waiting = self._workers.collect(seconds, lambda: lists.collect(patience, done))
+        waiting = Waiting(lambda: lists.collect(Patience(seconds, seconds), done))
+        own_id = self._requests.begin_own(request, lambda: self._workers.give_up(waiting))
+        if own_id is not None:
+            self._workers.collect(waiting, seconds)
 
     def _write_list(self, method: str, merged: Merged) -> str:
         if method in KINDS:

@@ -226,20 +226,15 @@ class Workers:
     # What the workers say of their methods.
 
     def collect(
-        self,
-        seconds: float,
-        done: Callable[[], object],
-        reload: bool = False,
-        load: str | None = None,
-    ) -> Waiting:
-        """Call a function when all workers have described their methods, or time is up.
+        self, waiting: Waiting, seconds: float, reload: bool = False, load: str | None = None
+    ) -> None:
+        """Let somebody wait until all workers have described their methods, or time is up.
 
         They are to load everything again first, or one more file. One that is busy is not waited
         for without that, and one that has not been started is not, where its methods are known:
-        then nothing has changed. What is returned is for `give_up`.
+        then nothing has changed.
         """
         self.scan()
-        waiting = Waiting(done)
         is_mains = load is not None and not self._plan.scripts.is_script(load)
         for name, worker in self._workers.items():
             known = self._known[name]
@@ -258,7 +253,6 @@ class Workers:
             self._runtime.loop.call_later(seconds, waiting.finish)
         else:
             waiting.finish()
-        return waiting
 
     def give_up(self, waiting: Waiting) -> None:
         """Interrupt the workers that load their files for nobody else."""

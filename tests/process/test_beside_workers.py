@@ -120,7 +120,7 @@ def test_a_call_prints_the_same_with_a_block_and_without(tmp_path: Path, words: 
     assert asked or "Traceback" not in printed[1][2]
 
 
-LIFECYCLE = "duet-rpc 0|stdin closed|worker mine.py: (started|ended)"
+LIFECYCLE = "duet-rpc 0|stdin closed|worker mine.py: (started|ended|was ended)"
 
 CALLS: list[tuple[object, str, object]] = [
     ("abc", "sort_words", {"text": 5}),

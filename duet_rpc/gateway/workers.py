@@ -259,7 +259,7 @@ class Workers:
         waiting.cancel()
         for name, known in self._known.items():
             if waiting in known.waiting:
-                known.waiting.remove(waiting)
+                known.waiting = [each for each in known.waiting if not each.is_over]
                 while known.requests and not known.waiting:
                     self._workers[name].cancel(known.requests.popitem()[0])
 
@@ -353,6 +353,11 @@ class Waiting:
     def __init__(self, done: Callable[[], object]) -> None:
         self._done: Callable[[], object] | None = done
         self.count = 0
+
+    @property
+    def is_over(self) -> bool:
+        """True where nobody waits any more."""
+        return self._done is None
 
     def count_down(self) -> None:
         """Note that one answer less is missing."""

@@ -246,7 +246,7 @@ def test_a_file_seen_while_it_is_saved_keeps_its_methods(tmp_path: Path, folder:
             took.append(time.monotonic() - start)
             path.write_text(ONE.format("f", 22))
             assert client.call("f") == 22
-        # It is 0.1 s from the time of the file, which is up to a tick of the kernel's clock earlier.
+        # 0.1 s from the time of the file, which is up to a tick of the kernel's clock earlier.
         assert min(took) > 0.085, "the time that somebody has for writing it"
 
 

@@ -122,7 +122,7 @@ class Log:
         severity: str = "INFO",
     ) -> None:
         """Log what a method has printed, whatever the level: somebody wants to see it."""
-        self._add(max(ERROR, self.level), line, method, id, severity=severity)
+        self._add(ERROR, line, method, id, severity=severity)
 
     def start_loguru(self) -> None:
         """Import loguru, and write every line through it from now on."""

@@ -19,6 +19,7 @@ from duet_rpc.gateway.wire import to_frame
 from duet_rpc.jsonrpc.limits import CLIENT_QUEUE_MAX, CLIENT_READ_STOP
 from duet_rpc.jsonrpc.messages import InvalidMessage
 from duet_rpc.jsonrpc.reader import MessageReader
+from duet_rpc.server.stdio import PEER_GONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 
 
 TURN = 64  # messages of the client before the backends and signals have their turn
-PEER_GONE: int = getattr(select, "POLLRDHUP", 0)  # of a socket; Linux alone tells
 
 
 class Intake(Enum):

@@ -39,7 +39,7 @@ LOG_LINE = re.compile(
     r"\d{4}-\d\d-\d\dT\S+ (DEBUG|INFO|WARN|ERROR) +"
     r'(method=(?:"(?:[^"\\]|\\.)*"|\S+) )?(?:id=(\d+) )?(.*)'
 )
-"""A line of a worker's log: severity, method, the id that the request has here, text."""
+"""A line as `log` writes it: severity, method, the id that the request has here, text."""
 
 
 class Running:

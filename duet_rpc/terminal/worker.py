@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from duet_rpc.config.processes import WorkerSettings
     from duet_rpc.workers.order import Order
 
+LISTS = {"listMethods", "describeMethods", "rpc.discover", "reloadMethods"}
+"""What only the router can answer for all workers."""
+
 BUILT_IN = {"initialize", "version", "setLogLevel", "shutdown"}
-"""What every worker answers; the lists of all methods are made by the router alone."""
+"""What every worker answers."""
 
 
 def config_of(order: Order) -> Config:
@@ -28,7 +31,7 @@ def find_worker(method: str, options: Options, config: Config) -> WorkerSettings
     """Return the worker to start for a method; None where `rpc` itself is to find it."""
     plan = Plan([], [*options.methods, *config.methods], config.methods_folder, config.workers)
     workers = {name: settings for name, (settings, _) in plan.find().items() if name != MAIN}
-    if not (workers or config.backends):
+    if method in LISTS or not (workers or config.backends):
         return None
     from duet_rpc.workers.declared import declared_in  # most people have no workers
 

@@ -127,6 +127,13 @@ def test_at_a_terminal_the_gateway_says_what_it_waits_for(env: dict[str, str]) -
         assert person.leave() == 0
 
 
+def test_a_list_has_what_the_router_adds(env: dict[str, str]) -> None:
+    code, out, _ = invoke(["call", "listMethods"], env)
+    names = [each["name"] for each in json.loads(out)]
+    assert code == 0
+    assert {"gateway/status", "m__tool0"} <= set(names)
+
+
 def test_a_wrong_name_is_answered_without_starting_every_backend(
     env: dict[str, str], tmp_path: Path
 ) -> None:
